@@ -128,7 +128,7 @@ def _option_row(item: Any, language: str, *, command: bool = False) -> tuple[str
         f" ({TEXT[language]['when']} {conditions})" if conditions else ""
     )
     name = f"--{item.name.replace('_', '-')}" if command else item.name
-    return f"`{name}`", f"`{format_value(item.default)}`", _values(item, language), meaning
+    return f"`{name}`", f"`{item.format(item.default)}`", _values(item, language), meaning
 
 
 def _values(item: Any, language: str) -> str:
@@ -142,7 +142,7 @@ def _values(item: Any, language: str) -> str:
     type_name = next((names[name] for name in ("tuple", "float", "int", "str") if name in hint), names["str"])
     symbols = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = ", ".join(f"{symbols[name]} {bound:g}" for name, bound in item.bounds.items())
-    none = ", `none`" if "None" in hint else ""
+    none = f", `{item.format(None)}`" if "None" in hint else ""
     return f"{type_name} {bounds}".strip() + none
 
 

@@ -46,6 +46,7 @@ def option(
     resumable: bool = False,
     neutral: bool = False,
     path: bool = False,
+    auto: bool = False,
 ) -> Any:
     """A field of a `Config`.
 
@@ -60,6 +61,7 @@ def option(
         resumable: may be changed by `regard resume`
         neutral: does not change what is learned (device, logging), so that runs that differ in it can be compared
         path: a file or folder; kept as an absolute path in run.json
+        auto: None, or no file, means a value that follows from other options, and is written "auto"
 
     Example:
         >>> @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,14 @@ def option(
         regard.errors.ConfigError: invalid value '0' for layers: must be at least 1
     """
     bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
-    flags = {"infinite": infinite, "inherit": inherit, "resumable": resumable, "neutral": neutral, "path": path}
+    flags = {
+        "infinite": infinite,
+        "inherit": inherit,
+        "resumable": resumable,
+        "neutral": neutral,
+        "path": path,
+        "auto": auto,
+    }
     metadata = {
         "help": help,
         "bounds": {name: bound for name, bound in bounds.items() if bound is not None},
@@ -100,6 +109,7 @@ class Option:
         resumable: may be changed when a run is resumed
         neutral: does not change the result of a training
         path: a file or folder
+        auto: whether None is written "auto", because the value follows from other options
 
     Example:
         >>> from regard.training import TrainingConfig
@@ -120,6 +130,7 @@ class Option:
     resumable: bool = False
     neutral: bool = False
     path: bool = False
+    auto: bool = False
 
     @property
     def allowed(self) -> tuple[str, ...]:
@@ -128,11 +139,15 @@ class Option:
         values = self.choices or tuple(
             str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)
         )
-        return (*values, "none") if values and type(None) in kinds else values
+        return (*values, self.format(None)) if values and type(None) in kinds else values
 
     def localized_help(self, language: str) -> str:
         """The help in a language ("en", "zh"); in English where there is no translation."""
         return _translations(language).get(f"{self.group}.{self.name}", self.help)
+
+    def format(self, value: Any) -> str:
+        """A value of this option as it is typed."""
+        return "auto" if self.auto and value in (None, (), []) else format_value(value)
 
     def parse(self, text: str) -> Any:
         """The value of what was typed."""
@@ -234,12 +249,8 @@ class Config:
 
     def unused(self, names: Iterable[str]) -> dict[str, Mapping[str, object]]:
         """Of these options, those that nothing reads, each with the condition under which it is read."""
-        conditions = {name: self.option(name).when for name in names}
-        return {
-            name: when
-            for name, when in conditions.items()
-            if any(getattr(self, other) != value for other, value in when.items())
-        }
+        conditions = ((name, self.option(name).when) for name in names)
+        return {name: when for name, when in conditions if any(getattr(self, key) != one for key, one in when.items())}
 
     def refuse_unused(self, *names: str) -> None:
         """Raise ConfigError if one of these options was changed where nothing reads it."""
@@ -345,14 +356,14 @@ def _type_name(hint: Any) -> str:
 def _parse(item: Option, text: str, hint: Any) -> Any:
     kinds = _alternatives(hint)
     if len(kinds) > 1:
-        if text.lower() == "none" and type(None) in kinds:
+        if text.lower() in ("none", item.format(None)) and type(None) in kinds:
             return None
         return _parse(item, text, next(kind for kind in kinds if kind is not type(None)))
     if get_origin(hint) is Literal:
         item.check(text)
         return text
     if get_origin(hint) is tuple:
-        parts = [part.strip() for part in text.split(",")]
+        parts = [] if text.lower() == item.format(()) else [part.strip() for part in text.split(",")]
         return tuple(_parse(item, part, get_args(hint)[0]) for part in parts if part)
     if hint is bool:
         if text.lower() not in TRUE + FALSE:

@@ -136,3 +136,19 @@ def test_conditions_name_options_and_their_values(name):
     for item in cls.options():
         for other, value in item.when.items():
             cls.option(other).check(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoConfig(Config):
+    size: int | None = option(None, "size; auto: twice the width", auto=True)
+    held_out: tuple[str, ...] = option((), "files; auto: every tenth example", auto=True)
+    limit: int | None = option(None, "limit")
+
+
+def test_a_value_that_follows_from_others_is_written_auto():
+    config = AutoConfig.from_overrides(["size=auto", "held_out=auto", "limit=none"])
+    assert config == AutoConfig()
+    assert [item.format(getattr(config, item.name)) for item in AutoConfig.options()] == ["auto", "auto", "none"]
+    assert AutoConfig.from_overrides(["size=none"]).size is None
+    with pytest.raises(ConfigError, match="'auto' for limit"):
+        AutoConfig.from_overrides(["limit=auto"])

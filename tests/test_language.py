@@ -27,8 +27,6 @@ QUOTING = {
 }
 # Lines where a word has its ordinary meaning.
 ORDINARY = {r"from hypothesis import .*given|@given\(": "hypothesis"}
-# Areas that are still being rewritten; each goes when its area is done.
-PENDING = ("tests/recipes",)
 
 
 @cache
@@ -90,7 +88,7 @@ def findings(name: str, path: Path) -> list[str]:
     return [f"{name}:{line}: {word!r}; write: {new}" for line, word, new in sorted(set(words))]
 
 
-@pytest.mark.parametrize("area", sorted({area_of(name) for name in text_files()} - set(PENDING)))
+@pytest.mark.parametrize("area", sorted({area_of(name) for name in text_files()}))
 def test_no_word_of_the_old_language(area):
     lines = [line for name, path in text_files().items() if area_of(name) == area for line in findings(name, path)]
     assert not lines, f"{len(lines)} words of the old language:\n" + "\n".join(lines)

@@ -18,7 +18,7 @@ from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.scores.base import Score
 from regard.errors import StaleStateError
 
-__all__ = ["AttentionInputs", "AttentionOutput", "ExportedAttentionOutput", "StateSnapshot"]
+__all__ = ["AttentionInputs", "AttentionOutput", "CallSnapshot", "ExportedAttentionOutput"]
 
 
 @dataclass
@@ -95,7 +95,7 @@ class AttentionInputs:
         return self.replace(key=key, value=value, num_groups=1)
 
 
-class StateSnapshot:
+class CallSnapshot:
     """The state of one call: grad, autocast and training modes, hyperparameters, and versions of tensors.
 
     Under a compiler and for inference tensors there are no version counters, so changes of those go unnoticed.
@@ -105,7 +105,7 @@ class StateSnapshot:
 
     Example:
         >>> query, key, value = torch.randn(3, 2, 4)
-        >>> snapshot = StateSnapshot(AttentionInputs(query, key, value, None, ScaledDot(), softmax))
+        >>> snapshot = CallSnapshot(AttentionInputs(query, key, value, None, ScaledDot(), softmax))
         >>> snapshot.assert_unchanged()
         >>> _ = key.zero_()
         >>> snapshot.assert_unchanged()
@@ -214,7 +214,7 @@ class AttentionOutput:
     ):
         self.context = context
         self._inputs, self._compute, self._computed = inputs, compute, computed
-        self._snapshot = StateSnapshot(inputs) if computed is None else None
+        self._snapshot = CallSnapshot(inputs) if computed is None else None
 
     def _read(self) -> tuple[Tensor, Tensor]:
         if self._computed is None:

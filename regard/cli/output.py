@@ -15,7 +15,7 @@ from unicodedata import east_asian_width
 
 import typer
 
-from regard.config import Option, format_conditions, format_value
+from regard.config import Option, format_conditions
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -95,8 +95,8 @@ def describe_option(item: Option, language: str = "en", *, with_allowed: bool = 
     words = WORDS[language]
     facts = [", ".join(item.allowed)] if with_allowed and item.allowed else []
     facts += [f"{words[name]} {bound:,}" for name, bound in item.bounds.items()]
-    if item.default not in (None, (), []):
-        facts.append(f"{words['default']}{format_value(item.default)}")
+    if item.auto or item.default not in (None, (), []):
+        facts.append(f"{words['default']}{item.format(item.default)}")
     if item.when:
         facts.append(f"{words['when']}{format_conditions(item.when)}")
     return item.localized_help(language) + (f" [{'; '.join(facts)}]" if facts else "")

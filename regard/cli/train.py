@@ -14,7 +14,7 @@ import typer
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.info import config_as_json, describe_best, describe_data, num_parameters
 from regard.cli.output import describe_option, make_table, print_blocks, print_json, print_status, print_summaries
-from regard.config import Option, format_value, split_override
+from regard.config import Option, split_override
 from regard.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -163,7 +163,9 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
 
     default = config_as_json(recipe)
     changed = {name: value for name, value in default.items() if config[name] != value}
+    own = get_recipe(recipe).defaults
     options = get_recipe(recipe).config_class.options()
+    options = tuple(replace(item, default=own.get(item.name, item.default)) for item in options)
     if as_json:
         print_json(
             {
@@ -179,8 +181,8 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
         rows = [
             (
                 item.name,
-                format_value(config[item.name]) + (" *" if item.name in changed else ""),
-                describe_option(replace(item, default=default[item.name]), lang.value, with_allowed=True),
+                item.format(config[item.name]) + (" *" if item.name in changed else ""),
+                describe_option(item, lang.value, with_allowed=True),
             )
             for item in options
             if item.group == group

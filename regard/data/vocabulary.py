@@ -14,7 +14,6 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from regard._imports import require_extra
 from regard.errors import DataError, UsageError
 
 __all__ = [
@@ -98,7 +97,8 @@ class Vocabulary:
         Returns:
             A model of `tokenizers.models`.
         """
-        models = require_extra("tokenizers", extra="recipes").models
+        from tokenizers import models
+
         ids = {token: i for i, token in enumerate(self.tokens)}
         if model_type == "bpe":
             return models.BPE(vocab=ids, merges=self.merges, unk_token=SPECIAL_TOKENS[UNK_ID])
@@ -197,7 +197,8 @@ def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
 
 def _train_model(trainer: str, strings: Iterator[str], alphabet: list[str], vocab_size: int, **options: Any) -> Any:
     """Train a model of Hugging Face's `tokenizers`, and return it as the dictionary of its JSON file."""
-    hf = require_extra("tokenizers", extra="recipes")
+    import tokenizers as hf
+
     options |= {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
     is_bpe = trainer == "BpeTrainer"
     tokenizer = hf.Tokenizer(hf.models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]) if is_bpe else hf.models.Unigram())

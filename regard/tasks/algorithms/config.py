@@ -59,7 +59,9 @@ class SequenceOptions(Config):
     length: int | None = option(None, "length of a sequence: vectors, bits of ngrams", ge=1)
     repeats: int | None = option(None, "repeat-copy: number of repeats", ge=1)
     items: int | None = option(None, "recall: number of items", ge=2)
-    memory_rows: int | None = option(None, "ntm: rows of the memory; none: as many as the sequence needs", ge=1)
+    memory_rows: int | None = option(
+        None, "ntm: rows of the memory; auto: as many as the sequence needs", ge=1, auto=True
+    )
     seed: int = option(0, "seed of the sequences", ge=0)
 
     @property
@@ -80,7 +82,9 @@ class AlgorithmEvaluateOptions(SequenceOptions):
 class AlgorithmExplainOptions(SequenceOptions):
     """Options of `AlgorithmPredictor.explain`."""
 
-    head: int | None = option(None, "this head, counted from 0; none: the one with the sharpest weights", ge=0)
+    head: int | None = option(
+        None, "this head, counted from 0; auto: the one with the sharpest weights", ge=0, auto=True
+    )
 
 
 CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"algorithm": AlgorithmConfig}

@@ -29,7 +29,7 @@ class CaptioningConfig(TrainingConfig):
         (), 'files to train on: .jsonl of {"image": path, "captions": [...]}', path=True
     )
     valid_files: tuple[str, ...] = option(
-        (), "validation files; none: every twentieth training image is held out", path=True
+        (), "validation files; auto: every twentieth training image is held out", path=True, auto=True
     )
     test_files: tuple[str, ...] = option((), "test files: the default of `regard evaluate`", path=True)
     data_dir: str | None = option(None, "folder with the recipe's data (mnist-scenes, flickr8k)", path=True)

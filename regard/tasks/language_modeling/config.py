@@ -9,16 +9,18 @@ from regard.config import Config, option
 from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
-__all__ = ["FillMaskConfig", "FillOptions", "GenerateOptions", "TextConfig", "TextGenerationConfig"]
+__all__ = ["FillMaskConfig", "FillOptions", "GenerateOptions", "LanguageModelingConfig", "TextGenerationConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig(TrainingConfig):
+class LanguageModelingConfig(TrainingConfig):
     """Options that both tasks share: text files, passages and sizes of the model."""
 
     # data
     train_files: tuple[str, ...] = option((), "files of plain text to train on; also .gz or .xz", path=True)
-    valid_files: tuple[str, ...] = option((), "validation files; none: every twentieth document is held out", path=True)
+    valid_files: tuple[str, ...] = option(
+        (), "validation files; auto: every twentieth document is held out", path=True, auto=True
+    )
     test_files: tuple[str, ...] = option((), "test files: the default of `regard evaluate`", path=True)
     document_separator: Literal["blank", "line"] = option(
         "blank", "what separates documents: a blank line, or the end of a line"
@@ -30,7 +32,7 @@ class TextConfig(TrainingConfig):
     # model
     embed_dim: int = option(256, "size of an embedding and of every layer", ge=1)
     num_heads: int = option(4, "attention heads", ge=1)
-    ffn_dim: int | None = option(None, "inner size of the feed-forward network; none: 4 embed_dim", ge=1)
+    ffn_dim: int | None = option(None, "inner size of the feed-forward network; auto: 4 x embed_dim", ge=1, auto=True)
     dropout: float = option(0.1, "dropout probability", ge=0, lt=1)
 
     def validate(self) -> None:
@@ -47,7 +49,7 @@ class TextConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextGenerationConfig(TextConfig):
+class TextGenerationConfig(LanguageModelingConfig):
     """Options of text generation: a Transformer decoder that predicts the next token.
 
     Example:
@@ -61,7 +63,7 @@ class TextGenerationConfig(TextConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FillMaskConfig(TextConfig):
+class FillMaskConfig(LanguageModelingConfig):
     """Options of fill-mask: an encoder that predicts masked words.
 
     Example:
@@ -89,7 +91,7 @@ class GenerateOptions(Config):
     top_p: float = option(
         1.0, "sample only from the most probable tokens that together have this probability", ge=1e-6, le=1
     )
-    seed: int | None = option(None, "seed of the samples; none: another one every time", ge=0, lt=1 << 63)
+    seed: int | None = option(None, "seed of the samples; auto: a random one", ge=0, lt=1 << 63, auto=True)
 
 
 @dataclass(frozen=True, kw_only=True)

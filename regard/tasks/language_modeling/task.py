@@ -18,7 +18,7 @@ from regard.errors import ConfigError
 from regard.models.hybrid_encoder import ConvLayer, HybridEncoder, RNNLayer, SelfAttentionLayer
 from regard.models.language_models import CausalLM, MaskedLM
 from regard.tasks.datasets import EvalBatches, describe_reports, split_files
-from regard.tasks.language_modeling.config import FillMaskConfig, TextConfig, TextGenerationConfig
+from regard.tasks.language_modeling.config import FillMaskConfig, LanguageModelingConfig, TextGenerationConfig
 from regard.tasks.language_modeling.loss import causal_lm_loss, masked_token_loss
 from regard.tasks.language_modeling.predictor import FillMask, TextGenerator, make_eval_batches, make_passages
 from regard.tasks.predictor import Metric
@@ -35,14 +35,14 @@ __all__ = [
     "from_files",
 ]
 
-ConfigT = TypeVar("ConfigT", bound=TextConfig)
+ConfigT = TypeVar("ConfigT", bound=LanguageModelingConfig)
 ProcessorT = TypeVar("ProcessorT", bound=TokenizerProcessor)
 
 LOSS = Metric("loss", "loss, nats a token", lower_is_better=True, format=".4f")
 PERPLEXITY = Metric("perplexity", "perplexity", lower_is_better=True, format=",.2f")
 
 
-def from_files(config: TextConfig) -> DataSplits[str]:
+def from_files(config: LanguageModelingConfig) -> DataSplits[str]:
     """The files in the options of the config; without validation files, every twentieth document is held out.
 
     Args:

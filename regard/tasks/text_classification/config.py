@@ -25,7 +25,7 @@ class TextClassificationConfig(TrainingConfig):
     # data
     train_files: tuple[str, ...] = option((), "files to train on: .tsv, .csv or .jsonl", path=True)
     valid_files: tuple[str, ...] = option(
-        (), "validation files; none: every twentieth training document is held out", path=True
+        (), "validation files; auto: every twentieth training document is held out", path=True, auto=True
     )
     test_files: tuple[str, ...] = option((), "test files: the default of `regard evaluate`", path=True)
     columns: tuple[str, ...] = option((), "columns of label and text: numbers (0,1), or names in a .csv or .jsonl")
@@ -70,7 +70,11 @@ class TextClassificationConfig(TrainingConfig):
     )
     num_heads: int = option(4, "mixed: attention heads", ge=1, when={"model": "mixed"})
     ffn_dim: int | None = option(
-        None, "mixed: inner size of the feed-forward network; none: 4 embed_dim", ge=1, when={"model": "mixed"}
+        None,
+        "mixed: inner size of the feed-forward network; auto: 4 x embed_dim",
+        ge=1,
+        when={"model": "mixed"},
+        auto=True,
     )
     max_span: int = option(
         256, "mixed: words encoded together; a longer document is encoded in spans", ge=1, when={"model": "mixed"}

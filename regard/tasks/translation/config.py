@@ -57,13 +57,13 @@ class TranslationConfig(TrainingConfig):
     language_pair: str | None = option(None, "source and target language of the recipe's data, such as en-de")
     max_length: int = option(256, "maximum length of a sentence in tokens", ge=1)
     overflow: Literal["drop", "truncate", "error"] = option(
-        "drop", "what to do with longer sentences; they are counted"
+        "drop", "what to do with longer sentences; the report says how many there are"
     )
     streaming: bool = option(False, "read the training files in every epoch instead of holding them in memory")
     # tokens
     tokenizer: TokenizerType = option("bpe", "type of the tokenizer", inherit=True)
     target_tokenizer: TokenizerType | None = option(
-        None, "type of the target tokenizer; that of the source if none", inherit=True
+        None, "type of the target tokenizer; auto: that of the source", inherit=True, auto=True
     )
     vocab_size: int = option(8000, "maximum size of a vocabulary", ge=1, inherit=True)
     shared_vocab: bool = option(True, "one tokenizer for both languages", inherit=True)
@@ -79,11 +79,12 @@ class TranslationConfig(TrainingConfig):
     model: Literal["rnn", "transformer"] = option("rnn", "architecture of encoder and decoder")
     embed_dim: _Size = option(
         None,
-        "size of a token's vector, in a transformer of all hidden states; hidden_dim (rnn), 512 (transformer) if none",
+        "size of token embeddings, in a transformer of all hidden states; auto: hidden_dim (rnn), 512 (transformer)",
         ge=1,
+        auto=True,
     )
     num_layers: _Size = option(
-        None, "layers of the encoder and of the decoder; 1 (rnn) or 6 (transformer) if none", ge=1
+        None, "layers of the encoder and of the decoder; auto: 1 (rnn), 6 (transformer)", ge=1, auto=True
     )
     dropout: float = option(0.2, "dropout probability", ge=0, lt=1)
     tie_embeddings: Literal["none", "output", "all"] = option(
@@ -91,21 +92,24 @@ class TranslationConfig(TrainingConfig):
     )
     score: _Text = option(
         None,
-        "score of attention to the source; additive (rnn) or scaled-dot (transformer) if none; see `regard mechanisms"
-        " --kind score`",
+        "score function of attention to the source; auto: additive (rnn), scaled-dot (transformer); `regard mechanisms"
+        " --kind score` lists them",
+        auto=True,
     )
     normalize: str | None = option(
         None,
-        "normalizer of attention to the source; that of the score if none; see `regard mechanisms --kind normalizer`",
+        "from scores to weights in attention to the source (softmax, sparsemax, ...); auto: that of the score; `regard"
+        " mechanisms --kind normalizer` lists them",
+        auto=True,
     )
-    hidden_dim: _Size = option(None, "rnn: size of the decoder's state; 256 if none", ge=1, when=RNN)
+    hidden_dim: _Size = option(None, "rnn: size of the decoder's state; auto: 256", ge=1, when=RNN, auto=True)
     encoder_hidden_dim: int | None = option(
-        None, "rnn: size of the encoder's state in one direction; half of hidden_dim if none", ge=1, when=RNN
+        None, "rnn: size of the encoder's state in one direction; auto: hidden_dim / 2", ge=1, when=RNN, auto=True
     )
     bidirectional: bool = option(True, "rnn: bidirectional encoder", when=RNN)
     cell_type: Literal["gru", "lstm"] = option("gru", "rnn: type of the cells", when=RNN)
     order: Literal["bahdanau", "luong"] = option(
-        "bahdanau", "rnn: attention before the decoder's step (bahdanau) or after it (luong)", when=RNN
+        "bahdanau", "rnn: attention before each step of the decoder (bahdanau) or after it (luong)", when=RNN
     )
     input_feeding: bool = option(
         False, "rnn, order=luong: the attentional state is an input of the next step", when=RNN
@@ -116,27 +120,43 @@ class TranslationConfig(TrainingConfig):
     window_radius: int = option(4, "rnn: radius of the window of local attention", ge=1, when=RNN)
     num_heads: int = option(8, "transformer: attention heads", ge=1, when=TRANSFORMER)
     ffn_dim: int | None = option(
-        None, "transformer: inner size of the feed-forward networks; 4 embed_dim if none", ge=1, when=TRANSFORMER
+        None,
+        "transformer: inner size of the feed-forward networks; auto: 4 x embed_dim",
+        ge=1,
+        when=TRANSFORMER,
+        auto=True,
     )
     norm_first: bool = option(False, "transformer: layer norm before each sublayer, not after it", when=TRANSFORMER)
-    self_score: str | None = option(None, "transformer: score of self-attention; scaled-dot if none", when=TRANSFORMER)
+    self_score: str | None = option(
+        None, "transformer: score function of self-attention; auto: scaled-dot", when=TRANSFORMER, auto=True
+    )
     self_normalize: str | None = option(
-        None, "transformer: normalizer of self-attention; that of the score if none", when=TRANSFORMER
+        None,
+        "transformer: from scores to weights in self-attention; auto: that of the score",
+        when=TRANSFORMER,
+        auto=True,
     )
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = option(
         "sinusoidal",
-        "transformer: positions, added to embeddings (sinusoidal, learned) or in the score of self-attention (others)",
+        "transformer: position encoding, added to embeddings (sinusoidal, learned), in the score of self-attention"
+        " (rotary, alibi, relative), or none",
         when=TRANSFORMER,
     )
     # loss
     label_smoothing: float = option(0.1, "label smoothing", ge=0, lt=1)
-    entropy_bonus: float = option(0.01, "normalize=sample: weight of the entropy of the attention", ge=0)
-    reward_discount: float = option(0.5, "normalize=sample: discount of the rewards of later tokens", ge=0, le=1)
+    entropy_bonus: float = option(
+        0.01,
+        "normalize=sample (hard attention, trained by REINFORCE): weight of the attention entropy in the loss",
+        ge=0,
+    )
+    reward_discount: float = option(
+        0.5, "normalize=sample: discount of the reward, the log-probabilities of the tokens that follow", ge=0, le=1
+    )
     # decoding
     beam_size: int = option(5, "beam size; 1 is greedy search", ge=1)
     length_penalty: float = option(1.0, "values above 0 prefer longer translations", ge=0)
     bleu_tokenizer: BleuTokenizer = option(
-        "auto", "tokenizer of BLEU; auto: zh for Chinese, char for ja, ko, th and character tokenizers, else 13a"
+        "auto", "tokenizer of BLEU; auto: by language_pair zh (Chinese), char (ja, ko, th and tokenizer=char), else 13a"
     )
 
     def validate(self) -> None:
@@ -225,10 +245,16 @@ class TranslateOptions(SearchOptions):
     top_p: float | None = option(
         None, "sampling: only the most probable tokens that have this probability together", ge=1e-6, le=1
     )
-    seed: int | None = option(None, "sampling: seed of the random numbers; a random one if none", ge=0, lt=1 << 63)
+    seed: int | None = option(
+        None, "sampling: seed of the random numbers; auto: a random one", ge=0, lt=1 << 63, auto=True
+    )
     align: bool = option(False, "also return the alignment: the attention weights of the words")
-    layer: int | None = option(None, "align: index of the layer, from 0; all, shown as their mean, if none", ge=0)
-    head: int | None = option(None, "align: index of the head, from 0; all, shown as their mean, if none", ge=0)
+    layer: int | None = option(
+        None, "align: index of the layer, from 0; auto: all layers, shown as their mean", ge=0, auto=True
+    )
+    head: int | None = option(
+        None, "align: index of the head, from 0; auto: all heads, shown as their mean", ge=0, auto=True
+    )
     trace: bool = option(False, "also return the search: the candidates of each step")
     replace_unknown: bool = option(False, "replace unknown tokens by the source words that they attend to")
 
@@ -279,7 +305,7 @@ class TranslateOptions(SearchOptions):
 class EvaluateOptions(SearchOptions):
     """Options of `Translator.evaluate`."""
 
-    bleu_tokenizer: BleuTokenizer | None = option(None, "tokenizer of BLEU; that of the run if none")
+    bleu_tokenizer: BleuTokenizer | None = option(None, "tokenizer of BLEU; none: that of the run")
     gold_alignments: str | None = option(
         None,
         "file of gold alignments, to measure every head: source, target and links (0-0 1?2) with tabs between them",
@@ -294,8 +320,8 @@ class ExplainOptions(SearchOptions):
     target: str | None = option(None, "explain this translation instead of the result of a search")
     token_ids: tuple[int, ...] = option((), "explain the translation of these tokens instead of the result of a search")
     self_attention: bool = option(False, "also the self-attention of a Transformer; takes three times as long")
-    layer: int | None = option(None, "index of the layer, from 0; the mean of all if none", ge=0)
-    head: int | None = option(None, "index of the head, from 0; the mean of all if none", ge=0)
+    layer: int | None = option(None, "index of the layer, from 0; auto: the mean of all", ge=0, auto=True)
+    head: int | None = option(None, "index of the head, from 0; auto: the mean of all", ge=0, auto=True)
     heads: bool = option(False, "show every layer and head separately")
     words: bool = option(True, "show whole words (on) or the tokens of the model (off)")
     faithfulness: bool = option(True, "measure how much the translation depends on the weights")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -57,6 +58,11 @@ class Translator(TranslationScorer, Tokenizable):
     evaluate_options = EvaluateOptions
     explain_options = ExplainOptions
 
+    @cached_property
+    def _make_decoding_config(self) -> Callable[[TranslateOptions], DecodingConfig]:
+        """The options of the search, made once for each set of options, as requests to a server repeat them."""
+        return lru_cache(maxsize=64)(lambda options: options.decoding_config(self))
+
     @property
     def engine(self) -> str:
         """What computes the model."""
@@ -96,7 +102,7 @@ class Translator(TranslationScorer, Tokenizable):
     def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
         """One translation of each text, in order."""
         options = options or TranslateOptions()
-        decoding = options.decoding_config(self)
+        decoding = self._make_decoding_config(options)
         if not options.trace:
             return self.make_predictions(
                 inputs, self.search(inputs, decoding, options.make_generator(self.device)), options
@@ -188,7 +194,7 @@ class Translator(TranslationScorer, Tokenizable):
         """
         if not options.sample and options.num_best == 1:
             options = options.replace(beam_size=options.beam_size or 1)
-        decoding = options.decoding_config(self)
+        decoding = self._make_decoding_config(options)
         takes_steps = not isinstance(self.model, InferenceEngine) or self.model.takes_steps
         rows = [row for row, text in enumerate(inputs) if text.strip()]
         if decoding.method == "beam" or not takes_steps or options.num_best > 1 or not rows:
