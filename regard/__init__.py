@@ -41,26 +41,9 @@ if TYPE_CHECKING:
     from regard.viewing import watch
 
 __all__ = [
-    "Attention",
-    "RegardError",
-    "__version__",
-    "attend",
-    "attention",
-    "catalogue",
-    "data",
-    "decoding",
-    "export",
-    "load",
-    "models",
-    "serving",
-    "studies",
-    "tasks",
-    "testing",
-    "train",
-    "training",
-    "viewing",
-    "watch",
-]
+    "Attention", "RegardError", "__version__", "attend", "attention", "catalogue", "data", "decoding", "export",
+    "load", "models", "serving", "studies", "tasks", "testing", "train", "training", "viewing", "watch",
+]  # fmt: skip
 
 _NAMES = {
     "attention": ("Attention", "attend"),

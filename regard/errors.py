@@ -11,35 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "CheckpointCorruptError",
-    "ConfigError",
-    "DataError",
-    "DivergedError",
-    "DownloadError",
-    "DtypeError",
-    "EmptyInputError",
-    "ExportCorruptError",
-    "ExportError",
-    "InputError",
-    "InputTooLongError",
-    "MissingDependencyError",
-    "OutOfMemoryError",
-    "RegardError",
-    "RequestError",
-    "RunError",
-    "RunExistsError",
-    "RunFormatError",
-    "RunLockedError",
-    "RunNotFoundError",
-    "ShapeError",
-    "StaleStateError",
-    "StorageError",
-    "TrainingError",
-    "UnknownNameError",
-    "UnsupportedError",
-    "UsageError",
-    "WeightsMismatchError",
-]
+    "CheckpointCorruptError", "ConfigError", "DataError", "DivergedError", "DownloadError", "DtypeError",
+    "EmptyInputError", "ExportCorruptError", "ExportError", "InputError", "InputTooLongError",
+    "MissingDependencyError", "OutOfMemoryError", "RegardError", "RequestError", "RunError", "RunExistsError",
+    "RunFormatError", "RunLockedError", "RunNotFoundError", "ShapeError", "StaleStateError", "StorageError",
+    "TrainingError", "UnknownNameError", "UnsupportedError", "UsageError", "WeightsMismatchError",
+]  # fmt: skip
 
 
 class RegardError(Exception):

@@ -14,16 +14,9 @@ from typing import Any
 from regard.errors import RegardError, StorageError
 
 __all__ = [
-    "DISK_FULL_ERRNOS",
-    "replace_atomic",
-    "sha256_of_bytes",
-    "sha256_of_file",
-    "storage_errors",
-    "sync_folder",
-    "write_and_sync",
-    "write_atomic",
-    "write_json",
-]
+    "DISK_FULL_ERRNOS", "replace_atomic", "sha256_of_bytes", "sha256_of_file", "storage_errors", "sync_folder",
+    "write_and_sync", "write_atomic", "write_json",
+]  # fmt: skip
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, a quota, the size of one file
 BLOCK = 1 << 20

@@ -37,7 +37,6 @@ from regard.attention.scores.base import Score
 from regard.attention.scores.distance import Boxcar, Cosine, Epanechnikov, Gaussian
 from regard.attention.scores.dot import Bilinear, Constant, Dot, Energy, Location, ScaledDot
 
-# fmt: off
 __all__ = [
     "Additive", "Alibi", "Attention", "AttentionOutput", "AttentionPool", "Bilinear", "Boxcar", "Concat",
     "Constant", "Cosine", "Dot", "Dropout", "Energy", "Entmax", "Epanechnikov", "Gaussian", "GaussianWindow",
@@ -46,5 +45,4 @@ __all__ = [
     "Sinusoidal", "StraightThrough", "Temperature", "TopK", "addressing", "around", "attend", "causal", "dense",
     "documents", "entmax15", "hardmax", "kernel_sum", "masked_normalizer", "observers", "padding", "sigmoid",
     "softmax", "sparsemax", "window",
-]
-# fmt: on
+]  # fmt: skip

@@ -36,17 +36,9 @@ from regard.attention.scores.dot import ScaledDot
 from regard.errors import ShapeError, StaleStateError
 
 __all__ = [
-    "Attention",
-    "FixedKeys",
-    "KeyProjectedScore",
-    "PreparedCall",
-    "ProjectedKV",
-    "TensorVersions",
-    "attend_fixed_keys",
-    "count_optimizer_step",
-    "project_keys",
-    "reorder_projected",
-]
+    "Attention", "FixedKeys", "KeyProjectedScore", "PreparedCall", "ProjectedKV", "TensorVersions",
+    "attend_fixed_keys", "count_optimizer_step", "project_keys", "reorder_projected",
+]  # fmt: skip
 
 Self = TypeVar("Self", bound="FixedKeys")
 

@@ -25,33 +25,11 @@ if TYPE_CHECKING:
     from regard.tasks import InputField, Predictor
 
 __all__ = [
-    "AsJson",
-    "Device",
-    "Engine",
-    "Example",
-    "InputLimit",
-    "Inputs",
-    "Lang",
-    "MultiValueCommand",
-    "OverlongInput",
-    "Run",
-    "Split",
-    "TestFiles",
-    "TooLongOption",
-    "TrainFiles",
-    "ValidFiles",
-    "add_options",
-    "check_device",
-    "check_files",
-    "find_run",
-    "find_task",
-    "group_words",
-    "load_predictor",
-    "read_file_blocks",
-    "read_stdin_blocks",
-    "read_stdin_lines",
-    "repeat_option_names",
-]
+    "AsJson", "Device", "Engine", "Example", "InputLimit", "Inputs", "Lang", "MultiValueCommand", "OverlongInput",
+    "Run", "Split", "TestFiles", "TooLongOption", "TrainFiles", "ValidFiles", "add_options", "check_device",
+    "check_files", "find_run", "find_task", "group_words", "load_predictor", "read_file_blocks",
+    "read_stdin_blocks", "read_stdin_lines", "repeat_option_names",
+]  # fmt: skip
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 FILE_BLOCK, PIPE_BLOCK = 2048, 512  # lines in a block: more sort better by length, fewer answer sooner

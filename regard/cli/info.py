@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from regard.training import RunFolder
 
 __all__ = [
-    "config_as_json",
-    "describe_best",
-    "describe_data",
-    "get_metrics",
-    "info",
-    "list_file_sizes",
-    "make_file_table",
+    "config_as_json", "describe_best", "describe_data", "get_metrics", "info", "list_file_sizes", "make_file_table",
     "num_parameters",
-]
+]  # fmt: skip
 
 
 def info(run: Run, as_json: AsJson = False) -> None:

@@ -23,16 +23,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
-    "describe_option",
-    "line_breaks",
-    "make_table",
-    "print_blocks",
-    "print_json",
-    "print_status",
-    "print_summaries",
-    "replace_non_finite",
-    "wrap_text",
-]
+    "describe_option", "line_breaks", "make_table", "print_blocks", "print_json", "print_status", "print_summaries",
+    "replace_non_finite", "wrap_text",
+]  # fmt: skip
 
 OPENING = "（【《〈「『“‘([{"  # what follows stays on the same line
 CLOSING = "，。、；：！？）】》〉」』”’…—％,.;:!?)]}%"  # stays on the line of what precedes it

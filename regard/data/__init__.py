@@ -9,21 +9,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 __all__ = [
-    "BOS_ID",
-    "EOS_ID",
-    "PAD_ID",
-    "UNK_ID",
-    "BatchingConfig",
-    "DataReport",
-    "GeneratedBatches",
-    "GeneratedPairs",
-    "InMemoryBatches",
-    "InMemoryPairs",
-    "PairBatch",
-    "ParallelFiles",
-    "SentencePair",
-    "StreamedPairs",
-    "Tokenizer",
-    "download",
-    "iter_eval_batches",
-]
+    "BOS_ID", "EOS_ID", "PAD_ID", "UNK_ID", "BatchingConfig", "DataReport", "GeneratedBatches", "GeneratedPairs",
+    "InMemoryBatches", "InMemoryPairs", "PairBatch", "ParallelFiles", "SentencePair", "StreamedPairs", "Tokenizer",
+    "download", "iter_eval_batches",
+]  # fmt: skip

@@ -25,13 +25,9 @@ from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError
 
 __all__ = [
-    "CaptionBatch",
-    "CaptionBatches",
-    "CaptionedImages",
-    "ImageArray",
-    "SceneCaptionCollator",
+    "CaptionBatch", "CaptionBatches", "CaptionedImages", "ImageArray", "SceneCaptionCollator",
     "read_captioned_images",
-]
+]  # fmt: skip
 
 POOL_SIZE = 20  # batches whose captions are sorted by length before they are split
 

@@ -25,18 +25,9 @@ from regard.data.text_files import READ_ERRORS, describe_read_error
 from regard.errors import DataError, InputError
 
 __all__ = [
-    "IMAGE_BATCH_SIZE",
-    "Digits",
-    "ImageLike",
-    "is_pillow_image",
-    "load_gray_images",
-    "load_image",
-    "load_mnist",
-    "load_sklearn_digits",
-    "read_image",
-    "to_pixels",
-    "to_rgb",
-]
+    "IMAGE_BATCH_SIZE", "Digits", "ImageLike", "is_pillow_image", "load_gray_images", "load_image", "load_mnist",
+    "load_sklearn_digits", "read_image", "to_pixels", "to_rgb",
+]  # fmt: skip
 
 Split = Literal["train", "valid", "test"]
 ImageLike = Any  # a path, or an array, tensor or Pillow image: (height, width), or (height, width, 3 or 4)

@@ -20,20 +20,10 @@ from regard.data.scenes import RenderedScenes, SceneGenerator
 from regard.errors import InputError, UsageError
 
 __all__ = [
-    "ALL_QUESTIONS",
-    "ANSWERS",
-    "MAX_QUESTION_LENGTH",
-    "QUESTION_TEMPLATES",
-    "QUESTION_TYPES",
-    "QUESTION_WORDS",
-    "SINGLE_DIGIT_TYPES",
-    "ImageQuestions",
-    "QuestionBatch",
-    "QuestionGenerator",
-    "compute_answers",
-    "encode_question",
-    "format_question",
-]
+    "ALL_QUESTIONS", "ANSWERS", "MAX_QUESTION_LENGTH", "QUESTION_TEMPLATES", "QUESTION_TYPES", "QUESTION_WORDS",
+    "SINGLE_DIGIT_TYPES", "ImageQuestions", "QuestionBatch", "QuestionGenerator", "compute_answers",
+    "encode_question", "format_question",
+]  # fmt: skip
 
 QUESTION_TEMPLATES = {  # by type; # is a digit, @ one of the three places
     "there": ("is there a #", "can you see a #"),

@@ -10,19 +10,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 __all__ = [
-    "HAN",
-    "KANA",
-    "SPLITTERS",
-    "UNKNOWN_CHARACTER",
-    "is_space_delimited",
-    "join_characters",
-    "separate_characters",
-    "split_characters",
-    "split_sentences",
-    "split_token_group",
-    "split_words",
-    "split_words_or_characters",
-]
+    "HAN", "KANA", "SPLITTERS", "UNKNOWN_CHARACTER", "is_space_delimited", "join_characters", "separate_characters",
+    "split_characters", "split_sentences", "split_token_group", "split_words", "split_words_or_characters",
+]  # fmt: skip
 
 LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 CLOSING_MARKS = "\"'”’»›」』）】》〉〕］｝)]}"

@@ -16,15 +16,9 @@ from torch import Generator, Tensor
 from regard.errors import DataError
 
 __all__ = [
-    "ChunkPlan",
-    "DataPosition",
-    "EpochBatches",
-    "GeneratedBatches",
-    "InMemoryBatches",
-    "ResumableBatches",
-    "data_fingerprint",
-    "seeded_generator",
-]
+    "ChunkPlan", "DataPosition", "EpochBatches", "GeneratedBatches", "InMemoryBatches", "ResumableBatches",
+    "data_fingerprint", "seeded_generator",
+]  # fmt: skip
 
 DataPosition = dict[str, Any]  # plain values, for JSON
 SampleT = TypeVar("SampleT")

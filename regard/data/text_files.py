@@ -15,22 +15,10 @@ from typing import Any
 from regard.errors import DataError
 
 __all__ = [
-    "OPENERS",
-    "READ_ERRORS",
-    "TextFiles",
-    "check_characters",
-    "check_readable",
-    "count_lines",
-    "describe_read_error",
-    "file_type",
-    "get_text",
-    "get_value",
-    "json_type_name",
-    "line_error",
-    "parse_json",
-    "parse_record",
-    "read_lines",
-]
+    "OPENERS", "READ_ERRORS", "TextFiles", "check_characters", "check_readable", "count_lines",
+    "describe_read_error", "file_type", "get_text", "get_value", "json_type_name", "line_error", "parse_json",
+    "parse_record", "read_lines",
+]  # fmt: skip
 
 BOM = b"\xef\xbb\xbf"
 BLOCK_SIZE = 1 << 20

@@ -17,19 +17,9 @@ from typing import Any
 from regard.errors import DataError, UsageError
 
 __all__ = [
-    "BOS_ID",
-    "EOS_ID",
-    "MODEL_TYPES",
-    "PAD_ID",
-    "SPECIAL_TOKENS",
-    "UNK_ID",
-    "WORD_MARK",
-    "DropoutVariants",
-    "Vocabulary",
-    "apply_merges",
-    "make_pre_tokenizer",
-    "train_vocabulary",
-]
+    "BOS_ID", "EOS_ID", "MODEL_TYPES", "PAD_ID", "SPECIAL_TOKENS", "UNK_ID", "WORD_MARK", "DropoutVariants",
+    "Vocabulary", "apply_merges", "make_pre_tokenizer", "train_vocabulary",
+]  # fmt: skip
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 SPECIAL_TOKENS = ["<pad>", "<unk>", "<s>", "</s>"]  # in the order of their ids

@@ -18,18 +18,9 @@ from torch import Tensor, nn
 from regard.errors import ShapeError
 
 __all__ = [
-    "AttendingDecoderState",
-    "Candidate",
-    "DecoderState",
-    "FastDecoderState",
-    "Hypothesis",
-    "SearchRecord",
-    "SearchStep",
-    "SearchTrace",
-    "SpecialTokens",
-    "StepwiseModel",
-    "TokenColumns",
-]
+    "AttendingDecoderState", "Candidate", "DecoderState", "FastDecoderState", "Hypothesis", "SearchRecord",
+    "SearchStep", "SearchTrace", "SpecialTokens", "StepwiseModel", "TokenColumns",
+]  # fmt: skip
 
 
 @runtime_checkable

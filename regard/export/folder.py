@@ -22,17 +22,9 @@ from regard.tasks.registry import EXPORT_FILE as RECORD_FILE
 from regard.tasks.registry import is_export
 
 __all__ = [
-    "CARD_FACTS",
-    "CARD_FILE",
-    "check_export_length",
-    "check_exportable",
-    "is_export",
-    "model_card",
-    "new_export_folder",
-    "num_export_positions",
-    "position_table",
-    "read_record",
-]
+    "CARD_FACTS", "CARD_FILE", "check_export_length", "check_exportable", "is_export", "model_card",
+    "new_export_folder", "num_export_positions", "position_table", "read_record",
+]  # fmt: skip
 
 FORMAT = 2  # of export.json
 CARD_FILE = "README.md"  # may be edited, so it has no checksum

@@ -20,24 +20,11 @@ from regard.models.transformer_layers import (
 )
 
 __all__ = [
-    "AttentionPoolClassifier",
-    "CausalLM",
-    "ConvBackbone",
-    "FlatDocumentClassifier",
-    "HierarchicalAttentionNetwork",
-    "HybridEncoder",
-    "LSTMBaseline",
-    "MaskedLM",
-    "NeuralTuringMachine",
-    "RNNSeq2Seq",
-    "ShowAttendTell",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
+    "AttentionPoolClassifier", "CausalLM", "ConvBackbone", "FlatDocumentClassifier", "HierarchicalAttentionNetwork",
+    "HybridEncoder", "LSTMBaseline", "MaskedLM", "NeuralTuringMachine", "RNNSeq2Seq", "ShowAttendTell",
+    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
     "VisualQAModel",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

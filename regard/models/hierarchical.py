@@ -19,13 +19,8 @@ from regard.errors import UsageError
 from regard.models.layers import FastDropout
 
 __all__ = [
-    "HANLevel",
-    "HierarchicalAttentionNetwork",
-    "HierarchicalWeights",
-    "pack_rows",
-    "pool_rows",
-    "split_by_length",
-]
+    "HANLevel", "HierarchicalAttentionNetwork", "HierarchicalWeights", "pack_rows", "pool_rows", "split_by_length",
+]  # fmt: skip
 
 Tokens = Int[Tensor, " tokens"]  # of all sentences of all documents, end to end
 Lengths = Int[Tensor, " sentences"]  # tokens of each sentence

@@ -26,15 +26,9 @@ from regard.models.layers import FastDropout, TokenEmbedding
 from regard.models.transformer_layers import TransformerEncoderLayer, _ResidualLayer
 
 __all__ = [
-    "ConvBlock",
-    "ConvLayer",
-    "HybridEncoder",
-    "LocalAttentionBlock",
-    "RNNBlock",
-    "RNNLayer",
-    "SelfAttentionBlock",
+    "ConvBlock", "ConvLayer", "HybridEncoder", "LocalAttentionBlock", "RNNBlock", "RNNLayer", "SelfAttentionBlock",
     "SelfAttentionLayer",
-]
+]  # fmt: skip
 
 Lengths = Int[Tensor, " batch"]
 Vectors = Float[Tensor, "batch seq_len embed_dim"]

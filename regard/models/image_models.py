@@ -21,17 +21,9 @@ from regard.errors import ShapeError, UsageError
 from regard.models.layers import FastDropout
 
 __all__ = [
-    "POSITION_DIM",
-    "STRIDE",
-    "AttentionPoolClassifier",
-    "BagOfWordsEncoder",
-    "ConvBackbone",
-    "GRUEncoder",
-    "GridModel",
-    "VQAOutput",
-    "VisualQAModel",
-    "grid_position_encoding",
-]
+    "POSITION_DIM", "STRIDE", "AttentionPoolClassifier", "BagOfWordsEncoder", "ConvBackbone", "GRUEncoder",
+    "GridModel", "VQAOutput", "VisualQAModel", "grid_position_encoding",
+]  # fmt: skip
 
 STRIDE = 8  # pixels of an image per grid cell, along each axis
 Images = Float[Tensor, "batch *image"]

@@ -17,18 +17,9 @@ from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModu
 from regard.errors import UsageError
 
 __all__ = [
-    "RNN_CELLS",
-    "RNN_LAYERS",
-    "CellState",
-    "FastDropout",
-    "FeedForward",
-    "GRUCell",
-    "LSTMCell",
-    "MakePositions",
-    "RNNCell",
-    "TokenEmbedding",
-    "untie",
-]
+    "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell", "MakePositions",
+    "RNNCell", "TokenEmbedding", "untie",
+]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
 MakePositions = Callable[[], nn.Module | None]

@@ -16,12 +16,9 @@ from regard.errors import UsageError
 from regard.models.layers import FastDropout, FeedForward
 
 __all__ = [
-    "MakeAttention",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
+    "MakeAttention", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer",
-]
+]  # fmt: skip
 
 MakeAttention = Callable[[], MultiHead]
 MaskLike = Mask | Tensor | None

@@ -30,24 +30,10 @@ from regard.serving.worker import Limits
 from regard.tasks.predictor import InputField
 
 __all__ = [
-    "ErrorBody",
-    "ErrorResponse",
-    "StrictModel",
-    "UnicodeText",
-    "check_text",
-    "decode_inputs",
-    "encode_json",
-    "error_body",
-    "error_response",
-    "error_responses",
-    "input_model",
-    "install_error_handlers",
-    "json_list_response",
-    "list_type",
-    "make_options",
-    "options_model",
-    "result_model",
-]
+    "ErrorBody", "ErrorResponse", "StrictModel", "UnicodeText", "check_text", "decode_inputs", "encode_json",
+    "error_body", "error_response", "error_responses", "input_model", "install_error_handlers",
+    "json_list_response", "list_type", "make_options", "options_model", "result_model",
+]  # fmt: skip
 
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # Pillow reads many more; each is one more parser that strangers can reach
 INTERNAL_ERROR = "Something went wrong in the server; its log says what"

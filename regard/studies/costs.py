@@ -26,18 +26,9 @@ from regard.studies.runner import Row, format_markdown_table
 from regard.training.display import LogFn
 
 __all__ = [
-    "DIM",
-    "LAYER_KINDS",
-    "LayerKind",
-    "MaterializedSelfAttention",
-    "costs",
-    "count_operations",
-    "fit_exponent",
-    "graph_depth",
-    "measure_costs",
-    "path_length",
-    "quadratic_share",
-]
+    "DIM", "LAYER_KINDS", "LayerKind", "MaterializedSelfAttention", "costs", "count_operations", "fit_exponent",
+    "graph_depth", "measure_costs", "path_length", "quadratic_share",
+]  # fmt: skip
 
 DIM, RADIUS, KERNEL_SIZE = 96, 16, 3
 GRAPH_LENGTHS = (16, 32, 64, 128)  # for measures that traverse the graph of backward

@@ -23,15 +23,9 @@ from regard.tasks.task import Task
 from regard.training import BatchSource, Loss
 
 __all__ = [
-    "Classification",
-    "ClassificationBatch",
-    "ClassificationPredictor",
-    "ClassificationTask",
-    "build_pooling_attention",
-    "classification_loss",
-    "classification_tables",
-    "select_weights",
-]
+    "Classification", "ClassificationBatch", "ClassificationPredictor", "ClassificationTask",
+    "build_pooling_attention", "classification_loss", "classification_tables", "select_weights",
+]  # fmt: skip
 
 PREDICT_BATCH_SIZE = 100  # inputs
 InputT = TypeVar("InputT")

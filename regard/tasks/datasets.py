@@ -14,21 +14,10 @@ from regard.errors import ConfigError, DataError
 from regard.tasks.task import DataSplits, LazyExamples
 
 __all__ = [
-    "DOWNLOAD",
-    "HELD_OUT_EVERY",
-    "EvalBatches",
-    "HeldOutReport",
-    "concatenate_examples",
-    "describe_reports",
-    "download_g2p",
-    "download_multi30k",
-    "download_multi30k_tok",
-    "find_data_folder",
-    "find_file",
-    "held_out",
-    "not_held_out",
-    "split_files",
-]
+    "DOWNLOAD", "HELD_OUT_EVERY", "EvalBatches", "HeldOutReport", "concatenate_examples", "describe_reports",
+    "download_g2p", "download_multi30k", "download_multi30k_tok", "find_data_folder", "find_file", "held_out",
+    "not_held_out", "split_files",
+]  # fmt: skip
 
 DOWNLOAD = "download"  # in place of the folder
 

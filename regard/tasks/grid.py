@@ -24,14 +24,9 @@ if TYPE_CHECKING:
     from regard.viewing.pages import HtmlPage
 
 __all__ = [
-    "GridExplanation",
-    "is_inside_box",
-    "make_grid_map",
-    "make_mnist_scenes",
-    "make_scene_splits",
-    "make_sklearn_scenes",
-    "to_percent",
-]
+    "GridExplanation", "is_inside_box", "make_grid_map", "make_mnist_scenes", "make_scene_splits",
+    "make_sklearn_scenes", "to_percent",
+]  # fmt: skip
 
 NUM_VALID_SCENES, NUM_TEST_SCENES = 500, 2000
 SCENE_SEEDS = {"valid": 7_000_003, "test": 7_000_009}  # far from those of training

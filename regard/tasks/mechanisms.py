@@ -15,19 +15,10 @@ from regard.catalogue import MECHANISMS, get_mechanism
 from regard.errors import ConfigError, closest
 
 __all__ = [
-    "MECHANISM_ARGUMENTS",
-    "NORMALIZERS",
-    "SCORES",
-    "build_attention",
-    "build_multi_head",
-    "build_normalizer",
-    "build_positions",
-    "build_score",
-    "check_mechanisms",
-    "invalid_mechanism",
-    "parse_mechanism",
+    "MECHANISM_ARGUMENTS", "NORMALIZERS", "SCORES", "build_attention", "build_multi_head", "build_normalizer",
+    "build_positions", "build_score", "check_mechanisms", "invalid_mechanism", "parse_mechanism",
     "training_warnings",
-]
+]  # fmt: skip
 
 MECHANISM_PATTERN = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 

@@ -24,26 +24,10 @@ if TYPE_CHECKING:
     from regard.training import TrainingConfig
 
 __all__ = [
-    "EXPORT_FILE",
-    "RECIPES",
-    "RECORD_FORMAT",
-    "TASKS",
-    "NoOptions",
-    "Recipe",
-    "TaskEntry",
-    "cache_records",
-    "find_task",
-    "get_entry",
-    "get_options",
-    "get_recipe",
-    "get_task",
-    "is_export",
-    "list_verbs",
-    "make_config",
-    "open_record",
-    "read_record",
-    "recipe_name",
-]
+    "EXPORT_FILE", "RECIPES", "RECORD_FORMAT", "TASKS", "NoOptions", "Recipe", "TaskEntry", "cache_records",
+    "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_export", "list_verbs", "make_config",
+    "open_record", "read_record", "recipe_name",
+]  # fmt: skip
 
 RECORD_FORMAT = 2  # of run.json
 EXPORT_FILE = "export.json"  # the record of an exported model

@@ -18,14 +18,9 @@ from regard.training import Loss
 from regard.training.loss import linear_cross_entropy
 
 __all__ = [
-    "CaptionLoss",
-    "HardCaptionLoss",
-    "NextTokenLoss",
-    "ReinforceLoss",
-    "build_caption_loss",
-    "discounted_returns",
+    "CaptionLoss", "HardCaptionLoss", "NextTokenLoss", "ReinforceLoss", "build_caption_loss", "discounted_returns",
     "target_positions",
-]
+]  # fmt: skip
 
 BASELINE_DECAY = 0.9  # of the moving average of the reward
 BASELINE_POSITIONS = 64  # each target position has its own baseline; later positions share the last

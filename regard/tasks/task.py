@@ -19,17 +19,9 @@ from regard.training import Loss, TrainingConfig, load_into
 from regard.training.engine import Batch, BatchSource, CompileMode
 
 __all__ = [
-    "AnyTask",
-    "Batch",
-    "BatchSource",
-    "DataSplits",
-    "LazyExamples",
-    "LossFn",
-    "Processor",
-    "Task",
-    "TokenizerProcessor",
-    "sum_losses",
-]
+    "AnyTask", "Batch", "BatchSource", "DataSplits", "LazyExamples", "LossFn", "Processor", "Task",
+    "TokenizerProcessor", "sum_losses",
+]  # fmt: skip
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
 ProcessorT = TypeVar("ProcessorT", bound="Processor")

@@ -20,19 +20,10 @@ from regard.attention import AttentionOutput, Dropout, Mask, attend
 from regard.testing.inputs import SampleInputs
 
 __all__ = [
-    "AttentionUnderTest",
-    "LawViolation",
-    "batch_equals_loop",
-    "context_equals_weighted_sum",
-    "dtypes_agree",
-    "empty_axes_are_handled",
-    "gradients_are_correct",
-    "hidden_keys_are_irrelevant",
-    "hidden_keys_have_zero_weight",
-    "key_order_is_irrelevant",
-    "reading_weights_changes_nothing",
-    "same_random_state",
-]
+    "AttentionUnderTest", "LawViolation", "batch_equals_loop", "context_equals_weighted_sum", "dtypes_agree",
+    "empty_axes_are_handled", "gradients_are_correct", "hidden_keys_are_irrelevant", "hidden_keys_have_zero_weight",
+    "key_order_is_irrelevant", "reading_weights_changes_nothing", "same_random_state",
+]  # fmt: skip
 
 
 TOLERANCE = 1e-9  # in float64

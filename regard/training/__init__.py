@@ -18,18 +18,9 @@ if TYPE_CHECKING:
     from regard.training.weights import average_weights, load_into, load_weights, save_weights
 
 __all__ = [
-    "BatchSource",
-    "Loss",
-    "RunFolder",
-    "TrainingConfig",
-    "TrainingResult",
-    "average_weights",
-    "fit",
-    "linear_cross_entropy",
-    "load_into",
-    "load_weights",
-    "save_weights",
-]
+    "BatchSource", "Loss", "RunFolder", "TrainingConfig", "TrainingResult", "average_weights", "fit",
+    "linear_cross_entropy", "load_into", "load_weights", "save_weights",
+]  # fmt: skip
 
 __getattr__ = lazy_names(
     __name__,

@@ -21,16 +21,9 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
-    "DistributedContext",
-    "all_reduce_sum",
-    "barrier",
-    "broadcast_from_rank0",
-    "destroy_process_group",
-    "distributed_context",
-    "init_process_group",
-    "no_sync",
-    "wrap_ddp",
-]
+    "DistributedContext", "all_reduce_sum", "barrier", "broadcast_from_rank0", "destroy_process_group",
+    "distributed_context", "init_process_group", "no_sync", "wrap_ddp",
+]  # fmt: skip
 
 T = TypeVar("T")
 

@@ -18,15 +18,9 @@ from regard.files import write_atomic
 from regard.training.distributed import distributed_context
 
 __all__ = [
-    "average_weights",
-    "from_safetensors",
-    "load_into",
-    "load_weights",
-    "resolve_device",
-    "retain_freed_memory",
-    "save_weights",
-    "to_safetensors",
-]
+    "average_weights", "from_safetensors", "load_into", "load_weights", "resolve_device", "retain_freed_memory",
+    "save_weights", "to_safetensors",
+]  # fmt: skip
 
 # Parameters of mallopt, from malloc.h of the GNU C library.
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8

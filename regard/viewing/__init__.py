@@ -9,15 +9,6 @@ from regard.viewing.terminal.matrices import heatmap
 from regard.viewing.watching import watch
 
 __all__ = [
-    "AttentionRecord",
-    "AttentionRecords",
-    "MemoryData",
-    "PermutedWeights",
-    "UniformWeights",
-    "heatmap",
-    "measures",
-    "register_huggingface",
-    "replace_normalizers",
-    "terminal",
-    "watch",
-]
+    "AttentionRecord", "AttentionRecords", "MemoryData", "PermutedWeights", "UniformWeights", "heatmap", "measures",
+    "register_huggingface", "replace_normalizers", "terminal", "watch",
+]  # fmt: skip

@@ -21,16 +21,9 @@ from regard.attention.masks import as_mask
 from regard.errors import ShapeError, UsageError
 
 __all__ = [
-    "MaskLike",
-    "diagonality",
-    "distance",
-    "entropy",
-    "head_similarity",
-    "keys_for_mass",
-    "rank_keys",
-    "sort_by_attention",
-    "sparsity",
-]
+    "MaskLike", "diagonality", "distance", "entropy", "head_similarity", "keys_for_mass", "rank_keys",
+    "sort_by_attention", "sparsity",
+]  # fmt: skip
 
 MaskLike = Mask | Bool[Tensor, "..."] | None
 

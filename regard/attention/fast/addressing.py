@@ -23,18 +23,9 @@ from regard.attention._common import is_transformed
 from regard.attention.fast.additive import autocast_disabled
 
 __all__ = [
-    "address_backward",
-    "address_fast",
-    "address_forward",
-    "batched_matmul",
-    "can_use_fast_address",
-    "differentiable_backward",
-    "inverse_norm",
-    "softmax_backward",
-    "write_backward",
-    "write_fast",
-    "write_forward",
-]
+    "address_backward", "address_fast", "address_forward", "batched_matmul", "can_use_fast_address",
+    "differentiable_backward", "inverse_norm", "softmax_backward", "write_backward", "write_fast", "write_forward",
+]  # fmt: skip
 
 SavedTensors = Sequence[Tensor]  # the tensors that the backward pass needs
 Gradients = Sequence[Tensor | None]

@@ -13,16 +13,8 @@ from regard.attention.masks.base import Mask, PositionGrid
 from regard.errors import DtypeError, ShapeError, UsageError
 
 __all__ = [
-    "AroundMask",
-    "DocumentMask",
-    "PaddingMask",
-    "WindowMask",
-    "around",
-    "causal",
-    "documents",
-    "padding",
-    "window",
-]
+    "AroundMask", "DocumentMask", "PaddingMask", "WindowMask", "around", "causal", "documents", "padding", "window",
+]  # fmt: skip
 
 
 def _check_integer(name: str, argument: str, value: object, minimum: int | None = None) -> int:

@@ -8,19 +8,9 @@ from functools import cache
 from typing import NamedTuple
 
 __all__ = [
-    "CENTURY",
-    "DAY",
-    "MONTH",
-    "YEAR",
-    "YEARS",
-    "ZEROS",
-    "DatePiece",
-    "digit_value",
-    "join_pieces",
-    "make_literal_piece",
-    "make_number_piece",
-    "make_number_pieces",
-]
+    "CENTURY", "DAY", "MONTH", "YEAR", "YEARS", "ZEROS", "DatePiece", "digit_value", "join_pieces",
+    "make_literal_piece", "make_number_piece", "make_number_pieces",
+]  # fmt: skip
 
 Links = tuple[tuple[int, int], ...]
 

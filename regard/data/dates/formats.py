@@ -24,18 +24,9 @@ from regard.data.dates.fields import (
 )
 
 __all__ = [
-    "LANGUAGE_CODES",
-    "LITERAL",
-    "OF_WEEKDAY",
-    "DateFormat",
-    "Slot",
-    "common_patterns",
-    "formats_of",
-    "get_locale",
-    "iter_styles",
-    "list_patterns",
-    "normalize_text",
-]
+    "LANGUAGE_CODES", "LITERAL", "OF_WEEKDAY", "DateFormat", "Slot", "common_patterns", "formats_of", "get_locale",
+    "iter_styles", "list_patterns", "normalize_text",
+]  # fmt: skip
 
 # As CLDR names them; zh is Chinese in simplified characters, en the English of the United States.
 _LANGUAGE_LIST = (

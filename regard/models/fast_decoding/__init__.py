@@ -8,10 +8,6 @@ from regard.models.fast_decoding.transformer import FusedDecoder, fuse_decoder
 from regard.models.fast_decoding.transformer_state import FusedDecoderState
 
 __all__ = [
-    "FusedDecoder",
-    "FusedDecoderState",
-    "FusedRNNDecoder",
-    "FusedRNNDecoderState",
-    "fuse_decoder",
+    "FusedDecoder", "FusedDecoderState", "FusedRNNDecoder", "FusedRNNDecoderState", "fuse_decoder",
     "fuse_rnn_decoder",
-]
+]  # fmt: skip

@@ -41,13 +41,8 @@ if TYPE_CHECKING:
     from regard.models.rnn_seq2seq import RNNSeq2Seq
 
 __all__ = [
-    "FactoredAdditive",
-    "FusedCell",
-    "FusedRNNDecoder",
-    "FusedRNNDecoderState",
-    "factor_memory",
-    "fuse_rnn_decoder",
-]
+    "FactoredAdditive", "FusedCell", "FusedRNNDecoder", "FusedRNNDecoderState", "factor_memory", "fuse_rnn_decoder",
+]  # fmt: skip
 
 ProjectedInput = Float[Tensor, "rows outputs"]
 GateRows = Float[Tensor, "rows row"]

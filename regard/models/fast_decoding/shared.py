@@ -18,21 +18,10 @@ from regard.attention.observers import WATCHERS
 from regard.errors import UnsupportedError
 
 __all__ = [
-    "OutputProjection",
-    "ProjectedState",
-    "RecurrentState",
-    "RowGroups",
-    "WeightCache",
-    "applies_softmax",
-    "cached_output_projection",
-    "can_fuse",
-    "fingerprint",
-    "get_or_build",
-    "has_no_hooks",
-    "is_inlineable",
-    "is_plain_inference",
-    "unique_rows",
-]
+    "OutputProjection", "ProjectedState", "RecurrentState", "RowGroups", "WeightCache", "applies_softmax",
+    "cached_output_projection", "can_fuse", "fingerprint", "get_or_build", "has_no_hooks", "is_inlineable",
+    "is_plain_inference", "unique_rows",
+]  # fmt: skip
 
 LOG2E = 1 / math.log(2)
 MIN_ROWS = 32  # a product with fewer rows is bound by reading its weights and takes as long for one row

@@ -18,16 +18,9 @@ from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.task import DataSplits
 
 __all__ = [
-    "ALGORITHMS",
-    "NUM_VALID_SEQUENCES",
-    "copy",
-    "max_sizes",
-    "ngrams",
-    "recall",
-    "repeat_copy",
-    "sample_batches",
+    "ALGORITHMS", "NUM_VALID_SEQUENCES", "copy", "max_sizes", "ngrams", "recall", "repeat_copy", "sample_batches",
     "sort",
-]
+]  # fmt: skip
 
 ALGORITHMS = {kind.name: kind for kind in (Copy, RepeatCopy, AssociativeRecall, DynamicNGrams, PrioritySort)}
 EVAL_BATCH_SIZE = 20  # sequences

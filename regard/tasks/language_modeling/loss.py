@@ -16,13 +16,9 @@ from regard.errors import DataError
 from regard.training import Loss, linear_cross_entropy
 
 __all__ = [
-    "MaskedTextBatch",
-    "causal_lm_loss",
-    "causal_lm_metrics",
-    "mask_batches",
-    "masked_lm_metrics",
+    "MaskedTextBatch", "causal_lm_loss", "causal_lm_metrics", "mask_batches", "masked_lm_metrics",
     "masked_token_loss",
-]
+]  # fmt: skip
 
 MAX_EXPONENT = 100.0  # of a perplexity
 

@@ -29,14 +29,8 @@ from regard.tasks.predictor import InputField, Prediction, Predictor, Report
 from regard.tasks.task import LazyExamples, sum_losses
 
 __all__ = [
-    "FillMask",
-    "FilledText",
-    "GeneratedText",
-    "TextGenerator",
-    "TokenGuess",
-    "make_eval_batches",
-    "make_passages",
-]
+    "FillMask", "FilledText", "GeneratedText", "TextGenerator", "TokenGuess", "make_eval_batches", "make_passages",
+]  # fmt: skip
 
 MASK_MARK = "___"
 PredictionT = TypeVar("PredictionT", bound=Prediction)

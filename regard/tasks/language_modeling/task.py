@@ -27,13 +27,9 @@ from regard.tasks.text_classification.config import TextClassificationConfig
 from regard.training import BatchSource, Loss
 
 __all__ = [
-    "FillMaskProcessor",
-    "FillMaskTask",
-    "TextGenerationProcessor",
-    "TextGenerationTask",
-    "build_encoder",
+    "FillMaskProcessor", "FillMaskTask", "TextGenerationProcessor", "TextGenerationTask", "build_encoder",
     "from_files",
-]
+]  # fmt: skip
 
 ConfigT = TypeVar("ConfigT", bound=LanguageModelingConfig)
 ProcessorT = TypeVar("ProcessorT", bound=TokenizerProcessor)

@@ -18,16 +18,9 @@ else:
     _Size, _Text = int | None, str | None
 
 __all__ = [
-    "CONFIG_CLASSES",
-    "OPTION_CLASSES",
-    "BleuTokenizer",
-    "EvaluateOptions",
-    "ExplainOptions",
-    "SearchOptions",
-    "TokenizerType",
-    "TranslateOptions",
-    "TranslationConfig",
-]
+    "CONFIG_CLASSES", "OPTION_CLASSES", "BleuTokenizer", "EvaluateOptions", "ExplainOptions", "SearchOptions",
+    "TokenizerType", "TranslateOptions", "TranslationConfig",
+]  # fmt: skip
 
 BleuTokenizer = Literal[
     "auto", "none", "13a", "intl", "zh", "char", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"

@@ -20,24 +20,10 @@ from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.tatoeba import download_tatoeba
 
 __all__ = [
-    "TranslationSplits",
-    "concat_pairs",
-    "dates",
-    "from_files",
-    "g2p",
-    "hansards",
-    "iter_pairs",
-    "make_splits",
-    "multi30k",
-    "multi30k_tok",
-    "normalize_english",
-    "normalize_french",
-    "pinyin",
-    "read_gold_pairs",
-    "reverse",
-    "tatoeba_fr_en",
-    "tatoeba_zh_en",
-]
+    "TranslationSplits", "concat_pairs", "dates", "from_files", "g2p", "hansards", "iter_pairs", "make_splits",
+    "multi30k", "multi30k_tok", "normalize_english", "normalize_french", "pinyin", "read_gold_pairs", "reverse",
+    "tatoeba_fr_en", "tatoeba_zh_en",
+]  # fmt: skip
 
 VOCAB_SAMPLE_SIZE = 50_000  # generated pairs that a vocabulary is learned from
 MAX_CONCATENATED = 4  # pairs that become one

@@ -23,15 +23,9 @@ if TYPE_CHECKING:
     from regard.tasks.translation.predictor import Translator
 
 __all__ = [
-    "METRICS",
-    "choose_bleu_tokenizer",
-    "corpus_metrics",
-    "evaluate",
-    "make_bleu",
-    "make_gold_report",
-    "make_report",
-    "metrics_by_length",
-]
+    "METRICS", "choose_bleu_tokenizer", "corpus_metrics", "evaluate", "make_bleu", "make_gold_report",
+    "make_report", "metrics_by_length",
+]  # fmt: skip
 
 TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 SCRIPTS = {"ja": f"[{KANA}]", "zh": f"[{HAN}]", "ko": "[\uac00-\ud7a3]", "th": "[\u0e01-\u0e5b]"}

@@ -48,14 +48,9 @@ from regard.training import TrainingConfig
 from regard.training.engine import CompileMode
 
 __all__ = [
-    "CLEANERS",
-    "EvalPairs",
-    "TranslationProcessor",
-    "TranslationTask",
-    "build_loss",
-    "build_model",
+    "CLEANERS", "EvalPairs", "TranslationProcessor", "TranslationTask", "build_loss", "build_model",
     "freeze_redundant_biases",
-]
+]  # fmt: skip
 
 # Functions that normalize a source text; a run saves the name only, so loading one runs no code of its own.
 CLEANERS: dict[str, Callable[[str], str]] = {"": str, "dates": normalize_text}

@@ -38,14 +38,9 @@ from regard.tasks.vision.predictor import ImageClassifier, VisualQA
 from regard.training import BatchSource, load_into
 
 __all__ = [
-    "ImageClassificationProcessor",
-    "ImageClassificationTask",
-    "VisualQAProcessor",
-    "VisualQATask",
-    "digit_questions",
-    "digits",
-    "mnist_cluttered",
-]
+    "ImageClassificationProcessor", "ImageClassificationTask", "VisualQAProcessor", "VisualQATask",
+    "digit_questions", "digits", "mnist_cluttered",
+]  # fmt: skip
 
 VALID_BATCH_SIZE = 100  # scenes
 DIGIT_LABELS = tuple(map(str, range(10)))

@@ -7,14 +7,6 @@ from regard.viewing.figures.matrices import mask_matrix, position_encoding, posi
 from regard.viewing.figures.panels import image_overlay, memory_timeline, regression_curve
 
 __all__ = [
-    "Figure",
-    "MissingGlyphsWarning",
-    "head_grid",
-    "heatmap",
-    "image_overlay",
-    "mask_matrix",
-    "memory_timeline",
-    "position_encoding",
-    "position_shift",
-    "regression_curve",
-]
+    "Figure", "MissingGlyphsWarning", "head_grid", "heatmap", "image_overlay", "mask_matrix", "memory_timeline",
+    "position_encoding", "position_shift", "regression_curve",
+]  # fmt: skip

@@ -23,17 +23,7 @@ from regard.viewing.pages.translation import (
 from regard.viewing.pages.walkthroughs import AttentionTrace, MemoryPageData, attention_walkthrough, memory_page
 
 __all__ = [
-    "AttentionTrace",
-    "BeamNode",
-    "HtmlPage",
-    "MemoryPageData",
-    "NextToken",
-    "TokenizedSentence",
-    "TranslationPageData",
-    "attention_walkthrough",
-    "caption_page",
-    "document_page",
-    "head_grid",
-    "memory_page",
+    "AttentionTrace", "BeamNode", "HtmlPage", "MemoryPageData", "NextToken", "TokenizedSentence",
+    "TranslationPageData", "attention_walkthrough", "caption_page", "document_page", "head_grid", "memory_page",
     "translation_page",
-]
+]  # fmt: skip

@@ -6,13 +6,6 @@ from regard.viewing.terminal.matrices import head_grid, heatmap, mask_matrix, po
 from regard.viewing.terminal.memory import memory_timeline
 
 __all__ = [
-    "COLORS",
-    "document",
-    "head_grid",
-    "heatmap",
-    "image_overlay",
-    "mask_matrix",
-    "memory_timeline",
-    "position_encoding",
-    "regression_curve",
-]
+    "COLORS", "document", "head_grid", "heatmap", "image_overlay", "mask_matrix", "memory_timeline",
+    "position_encoding", "regression_curve",
+]  # fmt: skip
