@@ -181,7 +181,7 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
         rows = [
             (
                 item.name,
-                item.format(config[item.name]) + (" *" if item.name in changed else ""),
+                _format_option(item, config[item.name], default[item.name]),
                 describe_option(item, lang.value, with_allowed=True),
             )
             for item in options
@@ -190,6 +190,12 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
         print_blocks(group, make_table(rows, titles), "")
     if changed:
         typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang.value])
+
+
+def _format_option(item: Option, value: Any, default: Any) -> str:
+    """The value of an option: with a star if it differs from the recipe, with (auto) if it follows from others."""
+    follows = item.auto and item.default in (None, ()) and value not in (None, [])
+    return item.format(value) + (" *" if value != default else " (auto)" if follows else "")
 
 
 def _option_as_dict(item: Option, default: Any, lang: Lang) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_show_as_json():
 def test_show_in_chinese_lists_bounds_allowed_values_and_conditions():
     output = run("train", "reverse", "--show", "--lang", "zh", COLUMNS="300").stdout
     rows = {line.split()[0]: line for line in output.splitlines() if line[:1].isalpha()}
-    assert "最大学习率 [大于 0; 默认：0.01]" in rows["lr"]
+    assert "峰值学习率 [大于 0; 默认：0.01]" in rows["lr"]
     assert "[gru, lstm; 默认：gru; 仅用于 model=" in rows["cell_type"]
 
 

@@ -45,7 +45,9 @@ class TranslationConfig(TrainingConfig):
     test_files: tuple[str, ...] = option((), "test files, the default of `regard evaluate`", path=True)
     columns: tuple[str, ...] = option((), "columns of a .tsv (0,1) or keys of a .jsonl (source,target)")
     data_dir: str | None = option(
-        None, "folder with the recipe's data; download: fetch it (multi30k, multi30k-tok, tatoeba-*, g2p)", path=True
+        None,
+        "folder with the recipe's data; download: fetch it (recipes multi30k, multi30k-tok, tatoeba-*, g2p)",
+        path=True,
     )
     language_pair: str | None = option(None, "source and target language of the recipe's data, such as en-de")
     max_length: int = option(256, "maximum length of a sentence in tokens", ge=1)
@@ -91,8 +93,8 @@ class TranslationConfig(TrainingConfig):
     )
     normalize: str | None = option(
         None,
-        "from scores to weights in attention to the source (softmax, sparsemax, ...); auto: that of the score; `regard"
-        " mechanisms --kind normalizer` lists them",
+        "normalizer of attention to the source (softmax, sparsemax, ...); auto: the default of the score function;"
+        " `regard mechanisms --kind normalizer` lists them",
         auto=True,
     )
     hidden_dim: _Size = option(None, "rnn: size of the decoder's state; auto: 256", ge=1, when=RNN, auto=True)
@@ -125,7 +127,7 @@ class TranslationConfig(TrainingConfig):
     )
     self_normalize: str | None = option(
         None,
-        "transformer: from scores to weights in self-attention; auto: that of the score",
+        "transformer: normalizer of self-attention; auto: the default of the score function",
         when=TRANSFORMER,
         auto=True,
     )
@@ -143,13 +145,18 @@ class TranslationConfig(TrainingConfig):
         ge=0,
     )
     reward_discount: float = option(
-        0.5, "normalize=sample: discount of the reward, the log-probabilities of the tokens that follow", ge=0, le=1
+        0.5,
+        "normalize=sample: discount factor in the reward, the sum of the log-probabilities of the tokens that follow",
+        ge=0,
+        le=1,
     )
     # decoding
     beam_size: int = option(5, "beam size; 1 is greedy search", ge=1)
     length_penalty: float = option(1.0, "values above 0 prefer longer translations", ge=0)
     bleu_tokenizer: BleuTokenizer = option(
-        "auto", "tokenizer of BLEU; auto: by language_pair zh (Chinese), char (ja, ko, th and tokenizer=char), else 13a"
+        "auto",
+        "tokenizer of BLEU; auto: zh if the target language of language_pair is Chinese, char if it is ja, ko or th,"
+        " or if tokenizer=char, otherwise 13a",
     )
 
     def validate(self) -> None:
