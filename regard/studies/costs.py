@@ -206,7 +206,7 @@ LAYER_KINDS = {
         (2, 0, 0, 2, 1),
         lambda n: 8 * n * DIM**2 + 4 * n**2 * DIM,
     ),
-    "its weights read": LayerKind(
+    "self-attention, weights read": LayerKind(
         MaterializedSelfAttention,
         ("n^2 d + n d^2", "1", "1", "n^2 + n d"),
         (2, 0, 0, 2, 2),
@@ -341,21 +341,21 @@ def _format_tables(rows: list[Row]) -> str:
 
 STYLES = {  # color, marker and line of each kind
     "self-attention": ("#0072B2", "o", "-"),
-    "its weights read": ("#56B4E9", "s", (0, (1, 1))),
+    "self-attention, weights read": ("#56B4E9", "s", (0, (1, 1))),
     "local attention": ("#009E73", "D", "-"),
     "recurrence": ("#D55E00", "^", "-"),
     "convolution": ("#CC79A7", "v", (0, (5, 4))),
 }
 PANELS = {
-    "operations": "operations, forwards",
-    "path": "longest path, steps",
-    "time": "processor seconds, a step of training",
-    "memory": "memory of that step, MB",
+    "operations": "operations of a forward pass",
+    "path": "steps of the longest path",
+    "time": "CPU seconds of a training step",
+    "memory": "memory of a training step, MB",
 }
 
 
 def _plot_costs(path: Path, points: Mapping[str, Points]) -> None:
-    """Four panels with logarithmic axes; thin lines have the slope of theory and end in the last points."""
+    """Four panels with logarithmic axes; thin lines have the theoretical slope and end in the last points."""
     plt = require_extra("matplotlib.pyplot", extra="draw")
     figure, axes = plt.subplots(2, 2, figsize=(9, 6.6), layout="constrained")
     for panel, (name, title) in zip(axes.flat, PANELS.items(), strict=True):
@@ -376,6 +376,6 @@ def _plot_costs(path: Path, points: Mapping[str, Points]) -> None:
         panel.set_xlabel("positions")
     handles = axes.flat[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=len(points), frameon=False)
-    figure.suptitle("Points: counted or measured. Lines: the slope of theory.", fontsize=10)
+    figure.suptitle("Markers: counted or measured. Lines: theoretical growth.", fontsize=10)
     figure.savefig(path, dpi=150)
     plt.close(figure)

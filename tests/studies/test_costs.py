@@ -37,7 +37,7 @@ def test_path_lengths():
     lengths = {kind: path_length(layer_kind.build(), 65, costs.DIM) for kind, layer_kind in costs.LAYER_KINDS.items()}
     assert lengths == {
         "self-attention": 1,
-        "its weights read": 1,
+        "self-attention, weights read": 1,
         "local attention": 4,  # 16 positions per layer
         "recurrence": 64,
         "convolution": 64,  # a kernel of size 3 reaches one neighbor
