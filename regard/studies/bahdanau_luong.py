@@ -175,7 +175,7 @@ def _plot_bahdanau(
         right.plot(POSITIONS, gradients[label].norms, "o-", color=color, label=label)
     left.set(xlabel="length of the source", ylabel=quality, title="Quality by source length")
     middle.set(ylabel="share of the gradient (1: even)", title="Gradient that arrives at a source word")
-    right.set(ylabel="norm of the gradient", yscale="log", title="Its size")
+    right.set(ylabel="norm of the gradient", yscale="log", title="Norm of this gradient")
     for panel in (middle, right):
         panel.tick_params(axis="x", rotation=20)
     left.legend()

@@ -131,7 +131,7 @@ def _plot_curves(out: Path, name: str) -> Any:
         bits = [max(point["valid"]["bits"], 1e-3) for point in points]
         axes.plot(sequences, bits, ".-", markersize=3, color=color, label=model.upper())
         lowest.append(min(bits, default=0.0))
-    axes.set(xlabel="sequences", ylabel="bits a sequence", title=name, yscale="log")
+    axes.set(xlabel="sequences", ylabel="bits per sequence", title=name, yscale="log")
     predictor = load(out / f"{name}-ntm")
     best = _evaluate_sizes(predictor, predictor.max_training_sizes, NUM_VALID_SEQUENCES).get("best")
     if best is not None:  # the cost of the optimal predictor, where it is above 0
