@@ -79,7 +79,7 @@ class Alignment:
             self._check_side(side)
 
     def _check_side(self, side: str) -> None:
-        groups, words = self.groups(side), getattr(self, f"{side}_words")
+        groups, words = self.word_groups(side), getattr(self, f"{side}_words")
         tokens = len(getattr(self, side)) - getattr(self, f"{side}_end")
         for position in (p for group in groups for p in group):
             if not 0 <= position < tokens:
@@ -89,7 +89,7 @@ class Alignment:
         if words is not None and len(words) != len(groups):
             raise UsageError(f"Alignment: {len(words)} {side}_words for {len(groups)} {side} groups")
 
-    def groups(self, side: str) -> TokenGroups:
+    def word_groups(self, side: str) -> TokenGroups:
         """Token positions of each word.
 
         Args:
@@ -109,7 +109,7 @@ class Alignment:
         if words is not None:
             return words
         tokens = getattr(self, side)
-        return tuple("".join(tokens[p] for p in group).strip("▁") for group in self.groups(side))
+        return tuple("".join(tokens[p] for p in group).strip("▁") for group in self.word_groups(side))
 
     def select_head(self, layer: int | None = None, head: int | None = None) -> Alignment:
         """The alignment of one layer and head; None averages over them. Both axes remain.
@@ -132,8 +132,8 @@ class Alignment:
             renormalize: without EOS, scale the weights of each target word to sum to 1 (a sum of 0 stays 0)
         """
         target_end, source_end = include_end and self.target_end, include_end and self.source_end
-        source_matrix = _merge_matrix(self.groups("source"), len(self.source), source_end)
-        target_matrix = _merge_matrix(self.groups("target"), len(self.target), target_end)
+        source_matrix = _merge_matrix(self.word_groups("source"), len(self.source), source_end)
+        target_matrix = _merge_matrix(self.word_groups("target"), len(self.target), target_end)
         target_matrix = target_matrix / target_matrix.sum(0).clamp(min=1)
         merged = target_matrix.T @ self.weights.float() @ source_matrix
         if renormalize and not include_end:
@@ -151,7 +151,7 @@ class Alignment:
         Args:
             method, threshold: as for `links`
         """
-        merged = self.merge_words(include_end=True).weights[:, :, : len(self.groups("target"))]
+        merged = self.merge_words(include_end=True).weights[:, :, : len(self.word_groups("target"))]
         if method == "threshold":
             linked = merged >= threshold
         else:
@@ -159,7 +159,7 @@ class Alignment:
             if merged.numel():
                 linked.scatter_(-1, merged.argmax(-1, keepdim=True), True)
             linked &= merged > 0
-        return linked[..., : len(self.groups("source"))]
+        return linked[..., : len(self.word_groups("source"))]
 
     def links(
         self, layer: int | None = None, head: int | None = None, method: LinkMethod = "argmax", threshold: float = 0.25
@@ -250,7 +250,7 @@ def replace_unknown(
     """
     target_words = list(alignment.words_of("target"))
     source_words = alignment.words_of("source")
-    for index, group in enumerate(alignment.groups("target")):
+    for index, group in enumerate(alignment.word_groups("target")):
         positions = tuple(position for position in group if position in unknown)
         if not positions or not source_words:
             continue

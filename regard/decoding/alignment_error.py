@@ -131,7 +131,7 @@ def _check_pairs(alignments: Sequence[Alignment], gold: Sequence[GoldAlignment])
         )
     for number, (alignment, pair) in enumerate(zip(alignments, gold, strict=True)):
         for side in ("source", "target"):
-            count, expected = len(alignment.groups(side)), len(getattr(pair, side))
+            count, expected = len(alignment.word_groups(side)), len(getattr(pair, side))
             if count != expected:
                 raise UsageError(
                     f"best_head: the {side} of alignment {number} has {count} words, its gold alignment has {expected}"

@@ -17,7 +17,7 @@ from regard.models.image_models import GridModel, Images
 from regard.models.layers import CellState, FastDropout, LSTMCell
 from regard.models.rnn_decoding import DecoderOutput
 
-__all__ = ["CaptionDecoderState", "PartiallySampled", "ShowAttendTell", "doubly_stochastic_penalty"]
+__all__ = ["CaptionDecoderState", "PartialSample", "ShowAttendTell", "doubly_stochastic_penalty"]
 
 TargetTokens = Int[Tensor, "batch tgt_len"]
 
@@ -123,7 +123,7 @@ class ShowAttendTell(GridModel):
         if self.training and isinstance(attention.normalize, Sample):
             fraction = self.soft_fraction if soft_fraction is None else soft_fraction
             soft_rows = torch.rand(len(grid), device=grid.device) < fraction
-            attention = Attention(attention.score, PartiallySampled(attention.normalize, soft_rows))
+            attention = Attention(attention.score, PartialSample(attention.normalize, soft_rows))
         return attention.precompute(grid, grid), tuple(start.chunk(2, -1))
 
     def decode_step(
@@ -145,7 +145,7 @@ class ShowAttendTell(GridModel):
         return f"soft_fraction={self.soft_fraction}"
 
 
-class PartiallySampled(Normalizer):
+class PartialSample(Normalizer):
     """Samples in most rows and applies softmax in the others, which learn by the gradient alone.
 
     A row with softmax has log-probability 0.
@@ -157,7 +157,7 @@ class PartiallySampled(Normalizer):
     Shape: scores (rows, queries, keys), -inf for hidden keys -> weights of the same shape
 
     Example:
-        >>> PartiallySampled(Sample(), torch.tensor([True, False])).eval()(torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]]]))
+        >>> PartialSample(Sample(), torch.tensor([True, False])).eval()(torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]]]))
         tensor([[[0.5000, 0.5000]],
         <BLANKLINE>
                 [[0.0000, 1.0000]]])

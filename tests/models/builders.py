@@ -24,7 +24,7 @@ BASE_CLASSES = {
     image_models.GridModel,
     layers.RNNCell,
     Objective,
-    captioner.PartiallySampled,  # takes a tensor of the batch
+    captioner.PartialSample,  # takes a tensor of the batch
     projected.KeyProjectedScore,  # created for one call
     costs.MaterializedSelfAttention,  # a layer of fixed size, whose costs are measured
 }

@@ -5,7 +5,7 @@ import torch
 
 from regard.attention import Additive, Attention, Bilinear, Constant, Sample
 from regard.models import ShowAttendTell
-from regard.models.captioner import PartiallySampled, doubly_stochastic_penalty
+from regard.models.captioner import PartialSample, doubly_stochastic_penalty
 from regard.models.image_models import ConvBackbone
 
 
@@ -125,7 +125,7 @@ def test_half_of_the_rows_are_sampled():
 
 def test_partially_sampled_has_gradients_in_soft_rows_only():
     scores = torch.randn(2, 1, 5, requires_grad=True)
-    weights = PartiallySampled(Sample(), torch.tensor([True, False]))(scores)
+    weights = PartialSample(Sample(), torch.tensor([True, False]))(scores)
     weights[..., 0].sum().backward()
     assert float(scores.grad[0].abs().sum()) > 0
     assert float(scores.grad[1].abs().sum()) == 0

@@ -138,7 +138,7 @@ def chinese():
 def test_chinese_words_are_its_tokens():
     text = "我昨天在学校学习。"
     alignment = chinese().align(text, text)
-    assert len(alignment.groups("source")) > 4
+    assert len(alignment.word_groups("source")) > 4
     assert "".join(alignment.words_of("source")) == "".join(alignment.words_of("target")) == text
     assert alignment.merge_words().weights.shape[2:] == (
         len(alignment.words_of("target")),

@@ -149,5 +149,5 @@ def word_positions(alignment: Alignment, side: str) -> tuple[tuple[str, tuple[in
         Each word with its positions.
     """
     tokens: tuple[str, ...] = getattr(alignment, side)
-    words = zip(alignment.words_of(side), alignment.groups(side), strict=True)
+    words = zip(alignment.words_of(side), alignment.word_groups(side), strict=True)
     return (*((word, tuple(group)) for word, group in words), (tokens[-1], (len(tokens) - 1,)))

@@ -69,7 +69,7 @@ def make_gold_report(translator: Translator, gold: Sequence[GoldAlignment]) -> R
     alignments = translator.align(sources, targets, spaced=True)
     for row, (pair, alignment) in enumerate(zip(gold, alignments, strict=True)):
         for side, words in (("source", pair.source), ("target", pair.target)):
-            if (count := len(alignment.groups(side))) != len(words):
+            if (count := len(alignment.word_groups(side))) != len(words):
                 raise InputError(f"the {side} has {len(words)} words, but {count} for the tokenizer", row=row)
     links = [pair.sure for pair in gold], [pair.possible for pair in gold]
     metrics = {"aer": alignment_error_rate([alignment.links() for alignment in alignments], *links)}

@@ -313,7 +313,7 @@ def _source_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
     if alignment is None:
         token_ids = [*translator.encode_source(explanation.source), EOS_ID]
         return TokenizedSentence(text, translator.source.convert_ids_to_tokens(token_ids))
-    return TokenizedSentence(text, alignment.source, alignment.words_of("source"), alignment.groups("source"))
+    return TokenizedSentence(text, alignment.source, alignment.words_of("source"), alignment.word_groups("source"))
 
 
 def _target_sentence(explanation: TranslationExplanation) -> TokenizedSentence:

@@ -118,7 +118,7 @@ def can_measure(translator: Translator, alignment: Alignment) -> bool:
         translator: the model
         alignment: of the translation
     """
-    num_tokens = len(alignment.groups("source")) * (len(alignment.source) + len(alignment.target))
+    num_tokens = len(alignment.word_groups("source")) * (len(alignment.source) + len(alignment.target))
     is_short = num_tokens <= MAX_TOKENS and num_tokens * len(translator.target) <= MAX_PROBABILITIES
     return is_short and not isinstance(translator.model, InferenceEngine)
 
@@ -155,7 +155,7 @@ def measure_faithfulness(
     generator = torch.Generator().manual_seed(seed)
     permuted = predict([source_ids] * num_draws, lambda normalize: PermutedWeights(normalize, generator))
     uniform = predict([source_ids], UniformWeights)
-    groups = alignment.groups("source")
+    groups = alignment.word_groups("source")
     shortened = predict([[token for i, token in enumerate(source_ids) if i not in group] for group in groups])
     most, least, random = _changes_by_removal(alignment, _output_changes(before, shortened))
     return Faithfulness(
@@ -206,7 +206,7 @@ def _output_changes(
 def _changes_by_removal(alignment: Alignment, changes: Float[Tensor, "words tokens 2"]) -> list[OutputChange]:
     """The change of each token without the source word that it attends to most, least, and without any one word."""
     weights = alignment.weights.float().mean((0, 1))
-    by_word = torch.stack([weights[:, list(group)].sum(-1) for group in alignment.groups("source")], -1)
+    by_word = torch.stack([weights[:, list(group)].sum(-1) for group in alignment.word_groups("source")], -1)
     tokens = torch.arange(len(by_word))
     most, least = changes[by_word.argmax(-1), tokens], changes[by_word.argmin(-1), tokens]
     return [OutputChange(*change.mean(0).tolist()) for change in (most, least, changes.flatten(0, 1))]

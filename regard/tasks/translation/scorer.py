@@ -304,7 +304,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         """The text of a translation, its unknown words replaced by the source words that they attend to."""
         unknown = {position for position, token in enumerate(token_ids) if token == UNK_ID}
         replacements: dict[int, str] = {}
-        for word, group in zip(replace_unknown(alignment, unknown), alignment.groups("target"), strict=True):
+        for word, group in zip(replace_unknown(alignment, unknown), alignment.word_groups("target"), strict=True):
             if not unknown.isdisjoint(group):
                 replacements |= {**dict.fromkeys(group, ""), group[0]: word}
         return self.target.decode(token_ids, replacements)
