@@ -74,7 +74,7 @@ def bench(
     verb: Annotated[str, typer.Argument(metavar="VERB", help="What to measure: the command of the run's task.")],
     run: Run,
     file: Annotated[
-        Path | None, typer.Option(help="A file with one text a line; default: the test splits, else validation.")
+        Path | None, typer.Option(help="A file with one text per line; default: the test splits, else validation.")
     ] = None,
     engine: Annotated[list[str] | None, typer.Option(help="torch, ctranslate2 or onnx; can be repeated.")] = None,
     batch: Annotated[

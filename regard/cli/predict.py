@@ -25,13 +25,13 @@ __all__ = ["predict"]
 def predict(
     run: arguments.Run,
     inputs: arguments.Inputs = None,
-    file: Annotated[Path | None, typer.Option(help="A file with one text a line; also .gz or .xz.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A file with one text per line; also .gz or .xz.")] = None,
     as_one_document: Annotated[
         bool, typer.Option("--as-one-document", help="The file or standard input is one text of many lines.")
     ] = False,
     example: arguments.Example = None,
     split: arguments.Split = None,
-    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, one a line.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, one per line.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print each text while it is generated.")] = False,
     too_long: arguments.TooLongOption = arguments.OverlongInput.error,
     device: arguments.Device = "auto",

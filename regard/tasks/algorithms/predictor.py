@@ -236,7 +236,7 @@ def bits_per_sequence(
 
 
 def optimal_cost(algorithm: DynamicNGrams, batch: SequenceBatch) -> Float[Tensor, " batch"]:
-    """The cost of the optimal prediction in bits a sequence.
+    """The cost of the optimal prediction in bits per sequence.
 
     Args:
         algorithm: the source of the sequences

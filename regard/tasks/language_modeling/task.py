@@ -34,7 +34,7 @@ __all__ = [
 ConfigT = TypeVar("ConfigT", bound=LanguageModelingConfig)
 ProcessorT = TypeVar("ProcessorT", bound=TokenizerProcessor)
 
-LOSS = Metric("loss", "loss, nats a token", lower_is_better=True, format=".4f")
+LOSS = Metric("loss", "loss, nats per token", lower_is_better=True, format=".4f")
 PERPLEXITY = Metric("perplexity", "perplexity", lower_is_better=True, format=",.2f")
 
 
