@@ -363,7 +363,7 @@ def _parse(item: Option, text: str, hint: Any) -> Any:
         item.check(text)
         return text
     if get_origin(hint) is tuple:
-        parts = [] if text.lower() == item.format(()) else [part.strip() for part in text.split(",")]
+        parts = [] if item.auto and text.lower() == "auto" else [part.strip() for part in text.split(",")]
         return tuple(_parse(item, part, get_args(hint)[0]) for part in parts if part)
     if hint is bool:
         if text.lower() not in TRUE + FALSE:
