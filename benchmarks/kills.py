@@ -22,12 +22,12 @@ import time
 from pathlib import Path
 
 OPTIONS = [
-    "steps=120",
+    "steps=1000",
     "hidden_dim=32",
     "embed_dim=16",
     "dropout=0.2",
-    "validate_every=30",
-    "save_every=10",
+    "validate_every=100",
+    "save_every=20",
     "average_last=2",
     "device=cpu",
     "num_threads=1",

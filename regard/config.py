@@ -344,7 +344,7 @@ def _matches(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(_matches(part, get_args(hint)[0]) for part in value)
     if isinstance(value, bool):
         return hint is bool
-    return isinstance(value, int | float) if hint is float else isinstance(value, hint)
+    return isinstance(value, int | float) if hint is float else isinstance(value, get_origin(hint) or hint)
 
 
 def _type_name(hint: Any) -> str:

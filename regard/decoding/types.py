@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ShapeError
+from regard.errors import ShapeError, WeightsMismatchError
 
 __all__ = [
     "AttendingDecoderState", "Candidate", "DecoderState", "FastDecoderState", "Hypothesis", "SearchRecord",
@@ -329,9 +329,9 @@ def checked_step(state: DecoderState, tokens: Int[Tensor, " rows"]) -> Float[Ten
     return logits
 
 
-def nan_error(length: int) -> ValueError:
+def nan_error(length: int) -> WeightsMismatchError:
     """Error for logits without a finite sum at token number `length`."""
-    return ValueError(
+    return WeightsMismatchError(
         f"decode: the logits of token {length} are not finite numbers; check the weights of the model for NaN"
     )
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from regard.config import Option
 from regard.errors import ConfigError, RunFormatError, WeightsMismatchError
 from regard.tasks.predictor import Predictor, Report
 from regard.tasks.registry import get_recipe, get_task, is_export, open_record, recipe_name
@@ -76,20 +78,32 @@ def load_predictor(
     return task.predictor_class(model.to(device), processor, config)
 
 
-def read_values(folder: Path) -> dict[str, Any]:
+def read_values(processor_class: Any, folder: Path, files: Collection[str] = ()) -> dict[str, Any]:
     """The values of a processor in its file processor.json; lists become tuples.
 
     Args:
+        processor_class: the dataclass that has fields of these names and types
         folder: of the processor
+        files: the fields that have files of their own
     """
     path = folder / "processor.json"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     except FileNotFoundError:
         raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
     except (ValueError, AttributeError):
         raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
+    types = get_type_hints(processor_class)
+    required = {one.name for one in fields(processor_class) if one.default is MISSING} - {*files}
+    if missing := sorted(required - values.keys()):
+        raise RunFormatError(f"{path} is damaged: it has no {', '.join(missing)}; copy it again")
+    for name, value in values.items():
+        try:
+            Option(name, types.get(name, type(None)), None, "").check(value)
+        except ConfigError as error:
+            raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
+    return values
 
 
 def evaluate(

@@ -92,12 +92,20 @@ class Processor:
 
     Plain fields are saved as JSON; a subclass with parts that have files of their own overrides `save` and `load`.
 
+    Attributes:
+        files: the fields that have files of their own
+
     Example:
         >>> Processor().describe()
         {}
     """
 
-    read_values = staticmethod(read_values)
+    files: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def read_values(cls, folder: Path) -> dict[str, Any]:
+        """The values in processor.json, of the types of the fields."""
+        return read_values(cls, folder, cls.files)
 
     def save(self, folder: Path) -> None:
         """Write the files of the processor into an existing folder."""
@@ -121,6 +129,7 @@ class TokenizerProcessor(Processor):
         tokenizer: the vocabulary
     """
 
+    files = ("tokenizer",)
     tokenizer: Tokenizer
 
     def save(self, folder: Path) -> None:

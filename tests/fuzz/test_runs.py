@@ -14,8 +14,14 @@ from tests.tasks.fixtures_reviews import reviews, write_tsv
 
 pytestmark = pytest.mark.bare  # so that wrong types are found by regard and not by the shape checks
 FILES = {
-    "translation": ("run.json", "source.json", "target.json", "weights/best.safetensors"),
-    "documents": ("run.json", "words.json", "labels.json", "weights/best.safetensors"),
+    "translation": (
+        "run.json",
+        "processor/processor.json",
+        "processor/source.json",
+        "processor/target.json",
+        "weights/best.safetensors",
+    ),
+    "documents": ("run.json", "processor/processor.json", "processor/tokenizer.json", "weights/best.safetensors"),
 }
 
 
@@ -25,7 +31,8 @@ def runs(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("fuzzed")
     files = {
-        name: (write_tsv(folder / f"{name}.tsv", reviews(30, seed)),) for seed, name in enumerate(("train", "valid"))
+        f"{name}_files": (write_tsv(folder / f"{name}.tsv", reviews(30, seed)),)
+        for seed, name in enumerate(("train", "valid"))
     }
     small = [
         "hidden_dim=8",
@@ -82,10 +89,7 @@ def corrupt_file(file, rng):
 
 def use_model(model):
     """A model that could be loaded can also be used, or says what is wrong with it."""
-    if hasattr(model, "classify"):
-        model.classify(["A superb plot. It then saw the city."])
-    else:
-        model.translate(["abc def", "x"])
+    model.predict(["A superb plot. It then saw the city.", "x"])
 
 
 def test_a_damaged_checkpoint_is_skipped(runs, tmp_path, time_limit):

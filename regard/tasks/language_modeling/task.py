@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -71,7 +71,7 @@ class FillMaskProcessor(TokenizerProcessor):
         unit: unit of a text, word or char
     """
 
-    unit: str = "word"
+    unit: Literal["word", "char"] = "word"
 
     def preprocess(self, text: str) -> str:
         """The text with spaces between all words or characters, as text classification splits them."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -45,10 +45,10 @@ class TextClassificationProcessor(TokenizerProcessor):
     """
 
     labels: tuple[str, ...]
-    unit: str = "word"
+    unit: Literal["word", "char"] = "word"
     max_sentence_words: int = 50
     max_sentences: int = 40
-    overflow: str = "split"
+    overflow: Literal["split", "truncate"] = "split"
 
     @cached_property
     def splitter(self) -> DocumentSplitter:

@@ -67,6 +67,7 @@ class TranslationProcessor(Processor):
         unaligned_words: target words that have no source word
     """
 
+    files = ("source", "target")
     source: Tokenizer
     target: Tokenizer
     cleaner: str = ""
@@ -95,7 +96,7 @@ class TranslationProcessor(Processor):
         """Read what `save` wrote."""
         values = cls.read_values(folder)
         source, target = (Tokenizer.load(folder / name) for name in ("source.json", "target.json"))
-        return cls(source, target, str(values.get("cleaner", "")), tuple(values.get("unaligned_words", ())))
+        return cls(source, target, **values)
 
 
 @dataclass(frozen=True)
