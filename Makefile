@@ -13,8 +13,9 @@ PYTEST_ARGS ?=
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt
-# All tests of a file run in one worker, so that a model shared by them is trained once.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
+# All tests of a file run in one worker, so that a model shared by them is trained once. They start in the order of
+# collection, so that the many short doctests fill the gaps at the end.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 # Stamp files, newer than pyproject.toml and constraints.txt if the environment is up to date.
 READY := $(VENV)/.ready

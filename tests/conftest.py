@@ -26,3 +26,13 @@ def used_paths(monkeypatch):
 
         monkeypatch.setattr(equation, function, spy)
     return names
+
+
+@pytest.fixture(scope="module")
+def small_vocabulary():
+    """Letters are known after some hundred strings."""
+    from regard.tasks.translation import data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "VOCAB_SAMPLE_SIZE", 500)
+        yield

@@ -231,6 +231,7 @@ def test_ctrl_c_saves_a_checkpoint_that_resume_continues(tmp_path):
     assert json.loads(call("info", folder, "--json").stdout)["config"]["steps"] == stopped + 2
 
 
+@pytest.mark.usefixtures("small_vocabulary")
 def test_ctrl_c_before_the_first_step_prints_how_to_resume(tmp_path, monkeypatch):
     from regard.data import Tokenizer
 

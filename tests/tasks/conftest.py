@@ -3,16 +3,6 @@
 import pytest
 
 
-@pytest.fixture(scope="module")
-def small_vocabulary():
-    """Letters are known after some hundred strings."""
-    from regard.tasks.translation import data
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data, "VOCAB_SAMPLE_SIZE", 500)
-        yield
-
-
 @pytest.fixture
 def few_scenes(monkeypatch):
     """Validate and test with some scenes only."""

@@ -29,6 +29,7 @@ from regard.data.text_files import check_readable
 from regard.errors import ConfigError, DataError, RunFormatError
 from regard.files import write_json
 from regard.models import RNNSeq2Seq, Transformer
+from regard.tasks.loading import read_values
 from regard.tasks.mechanisms import (
     NORMALIZERS,
     build_attention,
@@ -94,7 +95,7 @@ class TranslationProcessor(Processor):
     @classmethod
     def load(cls, folder: Path) -> TranslationProcessor:
         """Read what `save` wrote."""
-        values = cls.read_values(folder)
+        values = read_values(cls, folder, cls.files)
         source, target = (Tokenizer.load(folder / name) for name in ("source.json", "target.json"))
         return cls(source, target, **values)
 
