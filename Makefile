@@ -17,6 +17,9 @@ PIP  := $(BIN)/python -m pip install --disable-pip-version-check $(if $(TORCH_IN
 # collection, so that the many short doctests fill the gaps at the end.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
+# The many processes of a test run share compiled modules, also where the environment switches this off.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Stamp files, newer than pyproject.toml and constraints.txt if the environment is up to date.
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.ready-bench

@@ -18,6 +18,7 @@ Randomness. The seed is set before each test; hypothesis draws the same examples
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -32,11 +33,15 @@ hypothesis.settings.register_profile("regard", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("regard")
 
 
+def _selects_bare_tests(config: pytest.Config) -> bool:
+    return "bare" in (config.option.markexpr or "").replace("not bare", "")
+
+
 def _shapes_are_checked(config: pytest.Config) -> bool:
     setting = os.environ.get("REGARD_SHAPES")
     if setting is not None:
         return setting != "0"
-    return "bare" not in (config.option.markexpr or "").replace("not bare", "")
+    return not _selects_bare_tests(config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
         if "regard" in sys.modules:
             raise pytest.UsageError("regard was imported before its shapes could be checked: by a conftest.py?")
         jaxtyping.install_import_hook("regard", CHECKER)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether to skip a file: the pass of the bare tests need not import the files that have none."""
+    if _selects_bare_tests(config) and collection_path.suffix == ".py":
+        return "bare" not in collection_path.read_text(encoding="utf-8") or None
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
