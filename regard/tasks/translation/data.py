@@ -50,11 +50,11 @@ class TranslationSplits(DataSplits[SentencePair]):
         """The pairs of a split; without a name all tests, or the validation split if there is no test."""
         return {name: LazyExamples(partial(iter_pairs, split)) for name, split in super().select(name).items()}
 
-    def iter_vocabulary_pairs(self) -> Iterator[SentencePair]:
-        """The pairs that a vocabulary is learned from."""
+    def vocabulary_pairs(self) -> Iterable[SentencePair]:
+        """The pairs that vocabularies are learned from: generated once, or read from files in every pass."""
         if callable(self.train):
-            return iter(self.train(Random("vocabulary"), VOCAB_SAMPLE_SIZE))
-        return iter_pairs(self.train)
+            return self.train(Random("vocabulary"), VOCAB_SAMPLE_SIZE)
+        return LazyExamples(partial(iter_pairs, self.train))
 
 
 def make_splits(train: Any, valid: Any, tests: Mapping[str, Any] | None = None, **values: Any) -> TranslationSplits:

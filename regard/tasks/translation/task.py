@@ -145,12 +145,12 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         def train(texts: Iterable[str], kind: str) -> Tokenizer:
             return Tokenizer.train(texts, kind, config.vocab_size, nfkc=config.nfkc, lowercase=config.lowercase)
 
-        pairs = data.iter_vocabulary_pairs
+        pairs = data.vocabulary_pairs()
         if config.shared_vocab:
-            source = target = train((text for p in pairs() for text in (p.source, p.target)), config.tokenizer)
+            source = target = train((text for p in pairs for text in (p.source, p.target)), config.tokenizer)
         else:
-            source = train((pair.source for pair in pairs()), config.tokenizer)
-            target = train((pair.target for pair in pairs()), config.target_tokenizer or config.tokenizer)
+            source = train((pair.source for pair in pairs), config.tokenizer)
+            target = train((pair.target for pair in pairs), config.target_tokenizer or config.tokenizer)
         return TranslationProcessor(source, target, data.cleaner, data.unaligned_words)
 
     def inherit_processor(
