@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from regard.data.batching import TensorBatch
+from regard.data.sources import TensorBatch
 from regard.errors import UsageError
 
 __all__ = ["Algorithm", "AssociativeRecall", "Copy", "DynamicNGrams", "PrioritySort", "RepeatCopy", "SequenceBatch"]

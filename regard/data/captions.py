@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,12 +13,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.data.batching import TensorBatch, TensorRows
 from regard.data.images import read_image
 from regard.data.parallel import DataReport
 from regard.data.scenes import CAPTION_WORDS, RenderedScenes
 from regard.data.segmentation import separate_characters
-from regard.data.sources import EpochBatches, data_fingerprint, seeded_generator
+from regard.data.sources import ResumableBatches, TensorBatch, TensorRows, data_fingerprint, seeded_generator
 from regard.data.text_files import line_error, parse_json, read_lines
 from regard.data.tokenizer import Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
@@ -75,7 +74,7 @@ class CaptionBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class ImageArray:
+class ImageArray(TensorRows):
     """Images of one size, stored as small integers.
 
     Args:
@@ -89,9 +88,6 @@ class ImageArray:
 
     values: Shaped[Tensor, "count *image"]
     scale: float = 1 / 255
-
-    def __len__(self) -> int:
-        return len(self.values)
 
     def select(self, indices: Int[Tensor, " selected"] | slice) -> Float[Tensor, "selected *image"]:
         """Return some images as floats.
@@ -128,52 +124,19 @@ class CaptionedImages(TensorRows):
     boxes: Int[Tensor, "count things 4"] | None = None
     baselines: Sequence[str] = ()
 
-    def __len__(self) -> int:
-        return len(self.captions)
-
-    def __getitem__(self, index: int | slice) -> CaptionedImages:
-        rows = slice(index, index + 1) if isinstance(index, int) else index
-        return self.select(range(len(self))[rows])
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[CaptionedImages]) -> CaptionedImages:
-        """Join captioned images of one size.
-
-        Args:
-            parts: the images.
-
-        Returns:
-            All images, in order.
-        """
-        first = parts[0]
-        return cls(
-            replace(first.images, values=torch.cat([part.images.values for part in parts])),
-            [captions for part in parts for captions in part.captions],
-            [name for part in parts for name in part.file_names],
-            None if first.boxes is None else torch.cat([part.boxes for part in parts if part.boxes is not None]),
-            [caption for part in parts for caption in part.baselines],
-        )
-
     def select(self, indices: Sequence[int]) -> CaptionedImages:
         """Return some images.
 
         Args:
-            indices: their indices.
+            indices: their indices, at least one.
 
         Returns:
             The images with their captions.
         """
-        rows = list(indices)
-        return CaptionedImages(
-            replace(self.images, values=self.images.values[rows]),
-            [self.captions[row] for row in rows],
-            [self.file_names[row] for row in rows if self.file_names],
-            None if self.boxes is None else self.boxes[rows],
-            [self.baselines[row] for row in rows if self.baselines],
-        )
+        return self.concatenate([self[index] for index in indices])
 
 
-class CaptionBatches(EpochBatches[CaptionBatch]):
+class CaptionBatches(ResumableBatches[CaptionBatch]):
     """Captioned images in memory; an epoch is each caption once, in batches of captions of similar length.
 
     A Han character or kana is a word of its own; see `regard.data.segmentation.separate_characters`.
@@ -210,31 +173,22 @@ class CaptionBatches(EpochBatches[CaptionBatch]):
         self.name = "the captions"
         self.images, self.batch_size, self._seed = captioned_images.images, batch_size, seed
         self.report = DataReport(max_length)
-        self._captions: list[list[int]] = []
-        image_indices: list[int] = []
-        for image, captions in enumerate(captioned_images.captions):
-            for caption in captions:
-                ids = tokenizer.encode(separate_characters(caption))
+        captions, image_indices = [], []
+        for image, texts in enumerate(captioned_images.captions):
+            for ids in map(tokenizer.encode, map(separate_characters, texts)):
                 outcome = "empty" if not ids else "dropped" if len(ids) > max_length else "used"
                 self.report.count_pair(outcome, image + 1)
                 if outcome == "used":
-                    self._captions.append(ids)
+                    captions.append(ids)
                     self.report.count_tokens(ids)
                     image_indices.append(image)
         if self.report.unknown == self.report.tokens:
             raise DataError(f"No caption can be used: {self.report}")
-        self._image_indices = torch.tensor(image_indices)
+        self._captions, self._image_indices = captions, torch.tensor(image_indices)
         self._lengths = torch.tensor([len(ids) for ids in self._captions])
-        self.fingerprint = data_fingerprint(
-            {
-                "vocab_size": len(tokenizer),
-                "batch_size": batch_size,
-                "max_length": max_length,
-                "seed": seed,
-                "captions": self._captions,
-                "image_indices": self._image_indices,
-            }
-        )
+        options = {"vocab_size": len(tokenizer), "batch_size": batch_size, "max_length": max_length, "seed": seed}
+        examples = {"captions": self._captions, "image_indices": self._image_indices}
+        self.fingerprint = data_fingerprint(options | examples)
 
     def __len__(self) -> int:
         return len(self._captions)
@@ -249,14 +203,7 @@ class CaptionBatches(EpochBatches[CaptionBatch]):
             yield self.make_batch(indices)
 
     def make_batch(self, indices: Int[Tensor, " batch"]) -> CaptionBatch:
-        """Collate some captions with their images.
-
-        Args:
-            indices: the indices of the captions.
-
-        Returns:
-            The batch.
-        """
+        """Collate the captions of these indices with their images."""
         images = self.images.select(self._image_indices[indices])
         return CaptionBatch.from_captions(images, [self._captions[i] for i in indices.tolist()])
 
@@ -322,12 +269,10 @@ def read_captioned_images(files: Sequence[str | PathLike[str]], size: int, color
     locations: dict[Path, str] = {}
     for file in map(Path, files):
         for line_number, line in enumerate(read_lines(file), 1):
-            if not line.strip():
-                continue
-            image, texts = _parse_caption_record(file, line_number, line)
-            path = file.parent / image
-            captions.setdefault(path, []).extend(texts)
-            locations.setdefault(path, f"{file}, line {line_number}")
+            if line.strip():
+                image, texts = _parse_caption_record(file, line_number, line)
+                captions.setdefault(file.parent / image, []).extend(texts)
+                locations.setdefault(file.parent / image, f"{file}, line {line_number}")
     pixels = []
     for path in captions:
         try:

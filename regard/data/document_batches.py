@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.data.batching import IntArray, RaggedArray, TensorBatch, split_by_tokens
 from regard.data.document_splitter import DocumentReport, DocumentSplitter, SplitDocument
 from regard.data.documents import Document
-from regard.data.sources import EpochBatches, data_fingerprint
-from regard.data.tokenizer import Tokenizer
+from regard.data.sources import IntArray, LabeledBatch, ResumableBatches, data_fingerprint, split_by_tokens
+from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
@@ -23,7 +22,7 @@ __all__ = ["DocumentBatch", "DocumentBatches", "encode_document", "iter_usable"]
 
 
 @dataclass(frozen=True)
-class DocumentBatch(TensorBatch):
+class DocumentBatch(LabeledBatch):
     """Documents as token ids, concatenated without padding.
 
     Args:
@@ -69,16 +68,6 @@ class DocumentBatch(TensorBatch):
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
-    def num_tokens(self) -> int:
-        """The number of labels to predict."""
-        return len(self)
-
-    @property
-    def model_inputs(self) -> tuple[Tensor, ...]:
-        """The arguments of the model."""
-        return self.token_ids, self.lengths, self.sentences_per_document
-
     def shard(self, rank: int, world_size: int) -> DocumentBatch:
         """Return the documents of one of several processes: every `world_size`-th, from `rank` on.
 
@@ -100,7 +89,7 @@ class DocumentBatch(TensorBatch):
         )
 
 
-class DocumentBatches(EpochBatches[DocumentBatch]):
+class DocumentBatches(ResumableBatches[DocumentBatch]):
     """Labeled documents in memory, in batches limited by tokens; an epoch is each document once.
 
     Documents come in random order, not sorted by length: without padding, sorting saves nothing.

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from regard._imports import require_extra
+from regard.data.sources import TensorRows
 from regard.data.text_files import READ_ERRORS, describe_read_error
 from regard.errors import DataError, InputError
 
@@ -243,22 +244,16 @@ def _array_to_pixels(image: ImageLike) -> Float[Tensor, "channels height width"]
     array = array[..., None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[-1] not in (1, 3, 4) or not array.size:
         raise InputError(f"an image must be (height, width) or (height, width, 3), not {np.shape(image)}")
-    max_value = _max_value(array.dtype)
+    # the value of white
+    max_value = 65535 if array.dtype == np.uint16 else 255 if np.issubdtype(array.dtype, np.integer) else 1
     pixels = torch.from_numpy(array.astype(np.float32) / max_value).permute(2, 0, 1)
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
         raise InputError(f"the image has numbers outside of 0..{max_value}")
     return pixels if len(pixels) < 4 else 1 + pixels[3] * (pixels[:3] - 1)
 
 
-def _max_value(dtype: np.dtype[Any]) -> int:
-    """Return the value of white: 65535 for 16 bits, 255 for other integers, 1 for floats."""
-    if dtype == np.uint16:
-        return 65535
-    return 255 if np.issubdtype(dtype, np.integer) else 1
-
-
 @dataclass(frozen=True)
-class Digits:
+class Digits(TensorRows):
     """Square images of single digits, white on black.
 
     Args:
@@ -269,31 +264,17 @@ class Digits:
         images: (count, side, side), labels: (count,).
 
     Example:
-        >>> Digits(torch.rand(3, 8, 8), torch.tensor([4, 0, 2])).select(slice(1, 3)).labels.tolist()
+        >>> Digits(torch.rand(3, 8, 8), torch.tensor([4, 0, 2]))[1:3].labels.tolist()
         [0, 2]
     """
 
     images: Float[Tensor, "count side side"]
     labels: Int[Tensor, " count"]
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     @property
     def side(self) -> int:
         """The pixels of a side."""
         return self.images.shape[-1]
-
-    def select(self, indices: slice | Int[Tensor, " selected"]) -> Digits:
-        """Return some digits.
-
-        Args:
-            indices: their indices.
-
-        Returns:
-            The digits.
-        """
-        return Digits(self.images[indices], self.labels[indices])
 
 
 @cache
@@ -319,7 +300,7 @@ def load_sklearn_digits(split: Split) -> Digits:
     num_test = HELD_OUT_COUNTS["test"]
     num_held_out = num_test + HELD_OUT_COUNTS["valid"]
     indices = {"test": order[:num_test], "valid": order[num_test:num_held_out], "train": order[num_held_out:]}
-    return digits.select(indices[split])
+    return digits[indices[split]]
 
 
 def load_mnist(folder: str | Path, split: Split) -> Digits:
@@ -349,7 +330,7 @@ def load_mnist(folder: str | Path, split: Split) -> Digits:
     if split == "test":
         return digits
     num_train = max(len(digits) - MNIST_VALID_COUNT, len(digits) // 2)
-    return digits.select(slice(num_train) if split == "train" else slice(num_train, None))
+    return digits[:num_train] if split == "train" else digits[num_train:]
 
 
 def _read_idx(folder: Path, name: str, suffix: str) -> npt.NDArray[np.uint8]:

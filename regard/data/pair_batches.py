@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.data.batching import IntArray, RaggedArray, TensorBatch, split_by_tokens
 from regard.data.parallel import DataReport, SentencePair
-from regard.data.tokenizer import Tokenizer, pad_rows
+from regard.data.sources import IntArray, TensorBatch, split_by_tokens
+from regard.data.tokenizer import RaggedArray, Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError, UsageError
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.batching import split_by_tokens
 from regard.data.pair_batches import (
     BatchingConfig,
     EncodedPair,
@@ -23,7 +22,7 @@ from regard.data.pair_batches import (
     with_line_numbers,
 )
 from regard.data.parallel import DataReport, ParallelFiles, SentencePair
-from regard.data.sources import ChunkPlan, ResumableBatches, data_fingerprint
+from regard.data.sources import ChunkPlan, ResumableBatches, data_fingerprint, split_by_tokens
 from regard.data.tokenizer import Tokenizer
 from regard.errors import DataError, UsageError
 

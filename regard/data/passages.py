@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.data.batching import IntArray, RaggedArray, TensorBatch, split_by_tokens
 from regard.data.parallel import pluralize
-from regard.data.sources import EpochBatches, data_fingerprint
+from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fingerprint, split_by_tokens
 from regard.data.text_files import TextFiles, read_lines
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.errors import DataError, UsageError
 
@@ -136,7 +135,7 @@ class PassageReport:
         return "; ".join(parts) + "."
 
 
-class PassageBatches(EpochBatches[TextBatch]):
+class PassageBatches(ResumableBatches[TextBatch]):
     """Documents in memory, split into passages; an epoch is each passage once, in batches of similar length.
 
     Args:

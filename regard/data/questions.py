@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from regard.data.batching import TensorBatch, TensorRows
 from regard.data.scenes import RenderedScenes, SceneGenerator
+from regard.data.sources import LabeledBatch, TensorRows
 from regard.errors import InputError, UsageError
 
 __all__ = [
@@ -300,7 +300,7 @@ def compute_answers(
 
 
 @dataclass(frozen=True)
-class QuestionBatch(TensorBatch):
+class QuestionBatch(LabeledBatch):
     """Images with questions about each, and their answers.
 
     Args:
@@ -337,16 +337,6 @@ class QuestionBatch(TensorBatch):
         """
         images = questions.scenes.images[:, None]
         return cls(images, questions.questions, questions.lengths, questions.answers)
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of answers to predict."""
-        return self.answers.numel()
-
-    @property
-    def model_inputs(self) -> tuple[Tensor, ...]:
-        """The arguments of the model."""
-        return self.images, self.questions, self.lengths
 
     @property
     def labels(self) -> Int[Tensor, "batch questions"]:

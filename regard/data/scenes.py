@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from regard.data.batching import TensorBatch, TensorRows
 from regard.data.images import Digits
+from regard.data.sources import LabeledBatch, TensorRows
 from regard.errors import UsageError
 
 __all__ = ["CAPTION_WORDS", "PLACES", "SIZES", "WORDS_PER_DIGIT", "ImageBatch", "RenderedScenes", "SceneGenerator"]
@@ -217,7 +217,7 @@ def _render(
 
 
 @dataclass(frozen=True)
-class ImageBatch(TensorBatch):
+class ImageBatch(LabeledBatch):
     """Images with one label each.
 
     Args:
@@ -247,13 +247,3 @@ class ImageBatch(TensorBatch):
             The batch; labels are the digits.
         """
         return cls(scenes.images[:, None], scenes.labels[:, 0])
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of labels to predict."""
-        return len(self)
-
-    @property
-    def model_inputs(self) -> tuple[Tensor, ...]:
-        """The arguments of the model."""
-        return (self.images,)

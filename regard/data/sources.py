@@ -1,30 +1,178 @@
-"""Sources of batches for training: endless, and resumable after any batch."""
+"""Batches: tensors that move to devices and shards, and sources of them that are endless and can be resumed."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from random import Random
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Generator, Tensor
 
 from regard.errors import DataError
 
 __all__ = [
-    "ChunkPlan", "DataPosition", "EpochBatches", "GeneratedBatches", "InMemoryBatches", "ResumableBatches",
-    "data_fingerprint", "seeded_generator",
+    "ChunkPlan", "DataPosition", "GeneratedBatches", "InMemoryBatches", "IntArray", "LabeledBatch",
+    "ResumableBatches", "TensorBatch", "TensorRows", "data_fingerprint", "seeded_generator", "split_by_tokens",
 ]  # fmt: skip
 
+IntArray = npt.NDArray[np.int64]
 DataPosition = dict[str, Any]  # plain values, for JSON
 SampleT = TypeVar("SampleT")
 ExampleT = TypeVar("ExampleT")
 BatchT = TypeVar("BatchT")
 ChunkPlan = tuple[Sequence[Any], Callable[[Any], BatchT]]  # the rows of each batch, and what makes one of them
+if TYPE_CHECKING:
+    SelfBatch = TypeVar("SelfBatch", bound="TensorBatch")
+    SelfRows = TypeVar("SelfRows", bound="TensorRows")
+else:  # the shape checks of the tests would evaluate the bounds before the classes exist
+    SelfBatch, SelfRows = TypeVar("SelfBatch"), TypeVar("SelfRows")
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """Base of all batches: a dataclass whose fields are tensors, or tuples of tensors, with one row per example.
+
+    Subclasses define `num_tokens`, the number of predictions that the loss is averaged over. `padded` names the fields
+    that are padded along their second dimension, with the field of their lengths; shards drop the columns that none of
+    their rows needs. `shared` names the fields that have no rows, so that every shard has all of them.
+
+    Example:
+        >>> from regard.data.pair_batches import PairBatch
+        >>> batch = PairBatch.from_pairs([([7, 8], [9]), ([7], [9])])
+        >>> len(batch), batch.num_tokens, batch.shard(rank=1, world_size=2).source.tolist()
+        (2, 4, [[7, 3]])
+    """
+
+    padded: ClassVar[Mapping[str, str]] = {}
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    def __len__(self) -> int:
+        first = next(iter(vars(self).values()))
+        return len(first[0] if isinstance(first, tuple) else first)
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of predictions."""
+        raise NotImplementedError
+
+    def to(self: SelfBatch, device: torch.device | str) -> SelfBatch:
+        """Move all tensors to a device.
+
+        Args:
+            device: the device.
+
+        Returns:
+            The batch on that device.
+        """
+        return replace(self, **self._apply(lambda tensor: tensor.to(device)))
+
+    def shard(self: SelfBatch, rank: int, world_size: int) -> SelfBatch:
+        """Return the rows of one of several processes: every `world_size`-th, from `rank` on.
+
+        Args:
+            rank: the number of the process.
+            world_size: the number of processes.
+
+        Returns:
+            A batch, which is empty if there are too few rows.
+        """
+        rows = self._apply(lambda tensor: tensor[rank::world_size], skip=self.shared)
+        for name, lengths in self.padded.items():
+            longest = int(rows[lengths].max()) if len(rows[lengths]) else 0
+            rows[name] = rows[name][:, :longest]
+        return replace(self, **rows)
+
+    def _apply(self, function: Callable[[Tensor], Tensor], skip: tuple[str, ...] = ()) -> dict[str, Any]:
+        def apply(value: Any) -> Any:
+            return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
+
+        return {name: apply(value) for name, value in vars(self).items() if name not in skip}
+
+
+class LabeledBatch(TensorBatch):
+    """Base of batches of labeled examples: the last field has the labels, the others are the arguments of the model.
+
+    Example:
+        >>> from regard.data.scenes import ImageBatch
+        >>> batch = ImageBatch(torch.zeros(2, 1, 8, 8), torch.tensor([3, 7]))
+        >>> [tensor.shape for tensor in batch.model_inputs], batch.num_tokens
+        ([torch.Size([2, 1, 8, 8])], 2)
+    """
+
+    @property
+    def model_inputs(self) -> tuple[Tensor, ...]:
+        """The arguments of the model."""
+        return tuple(vars(self).values())[:-1]
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of labels to predict."""
+        return int([*vars(self).values()][-1].numel())
+
+
+class TensorRows:
+    """Base of dataclasses of examples, whose fields have one row for each: tensors, sequences, or other `TensorRows`.
+
+    Fields of other types, such as numbers and None, belong to all rows; an empty sequence is left out for all.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Points(TensorRows):
+        ...     values: Tensor
+        >>> points = Points.concatenate([Points(torch.tensor([1, 2])), Points(torch.tensor([3]))])
+        >>> points.head(2).values, [point.values.item() for point in points]
+        (tensor([1, 2]), [1, 2, 3])
+    """
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def __getitem__(self: SelfRows, index: int | slice | Tensor) -> SelfRows:
+        rows: Any = slice(index, index + 1) if isinstance(index, int) else index
+        is_column = (Tensor, TensorRows, Sequence)
+        return type(self)(*(value[rows] if isinstance(value, is_column) else value for value in vars(self).values()))
+
+    def __iter__(self: SelfRows) -> Iterator[SelfRows]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def concatenate(cls: type[SelfRows], parts: Sequence[SelfRows]) -> SelfRows:
+        """Join examples whose tensors have equal sizes.
+
+        Args:
+            parts: the examples.
+
+        Returns:
+            All examples, in order.
+        """
+        return cls(*map(_concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
+
+    def head(self: SelfRows, count: int) -> SelfRows:
+        """Return the first examples.
+
+        Args:
+            count: their number.
+
+        Returns:
+            The examples.
+        """
+        return self[:count]
+
+
+def _concatenate(parts: tuple[Any, ...]) -> Any:
+    if isinstance(parts[0], Sequence):
+        return [*chain.from_iterable(parts)]
+    if isinstance(parts[0], TensorRows):
+        return parts[0].concatenate(parts)
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else parts[0]
 
 
 def seeded_generator(*seeds: int) -> Generator:
@@ -70,14 +218,9 @@ def data_fingerprint(values: Mapping[str, Any]) -> str:
     """
     checksum = 0
     for name in sorted(values):
-        value = values[name]
-        if isinstance(value, Tensor):
-            value = value.numpy()
-        content = (
-            np.ascontiguousarray(value).tobytes()
-            if isinstance(value, np.ndarray)
-            else json.dumps(value, sort_keys=True, ensure_ascii=True).encode()
-        )
+        value = values[name].numpy() if isinstance(values[name], Tensor) else values[name]
+        is_array = isinstance(value, np.ndarray)
+        content = value.tobytes() if is_array else json.dumps(value, sort_keys=True).encode()
         checksum = zlib.crc32(content, zlib.crc32(f"{name} {len(content)} ".encode(), checksum))
     return f"{checksum:08x}"
 
@@ -86,7 +229,8 @@ class ResumableBatches(ABC, Generic[BatchT]):
     """Base of sources of batches that can be resumed after every batch.
 
     An epoch has one or more chunks; the batches of a chunk are planned before the first one is made, as a function of
-    (seed, epoch, chunk). Subclasses set `name` and `fingerprint`, and define `_plan_chunks`.
+    (seed, epoch, chunk). Subclasses set `name` and `fingerprint`, and define `_plan_batches` and `make_batch` if they
+    plan a whole epoch at once, otherwise `_plan_chunks`.
 
     Example:
         >>> source = InMemoryBatches(["a", "b"], "".join, batch_size=2)
@@ -100,9 +244,17 @@ class ResumableBatches(ABC, Generic[BatchT]):
     num_chunks = 1  # of an epoch
     has_chunks: ClassVar[bool] = False  # whether positions name the chunk
 
-    @abstractmethod
     def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[ChunkPlan[BatchT]]:
         """Yield, for each chunk from `first_chunk` on, the rows of each batch and the function that makes a batch."""
+        yield self._plan_batches(epoch), self.make_batch
+
+    def _plan_batches(self, epoch: int) -> Sequence[Any]:
+        """Return the row indices of each batch of an epoch, a function of the seed and the epoch."""
+        raise NotImplementedError
+
+    def make_batch(self, indices: Any) -> BatchT:
+        """Collate the rows of one batch of the plan."""
+        raise NotImplementedError
 
     def batches(self, position: DataPosition | None = None) -> Iterator[tuple[BatchT, DataPosition]]:
         """Iterate over batches without end.
@@ -116,11 +268,11 @@ class ResumableBatches(ABC, Generic[BatchT]):
         Raises:
             DataError: the position was saved for other data or options, or no example can be used.
         """
-        beginning: DataPosition = {"epoch": 0, "batch": 0, "data": self.fingerprint}
-        start = beginning if position is None else position
-        if start.get("data") != self.fingerprint:
+        if position is None:
+            position = {"epoch": 0, "batch": 0, "data": self.fingerprint}
+        if position.get("data") != self.fingerprint:
             raise self._changed_data_error()
-        epoch, first_chunk, num_done = start["epoch"], start.get("chunk", 0), start["batch"]
+        epoch, first_chunk, num_done = position["epoch"], position.get("chunk", 0), position["batch"]
         while True:
             for index, (plan, make_batch) in enumerate(self._plan_chunks(epoch, first_chunk), first_chunk):
                 if num_done > len(plan):
@@ -141,35 +293,6 @@ class ResumableBatches(ABC, Generic[BatchT]):
     def _changed_data_error(self) -> DataError:
         reason = "changed since this position was saved; restore the old ones, or start a new run"
         return DataError(f"{self.name} or the options of the data {reason}.")
-
-
-class EpochBatches(ResumableBatches[BatchT]):
-    """Base of sources that plan the batches of a whole epoch.
-
-    Subclasses set `name` and `fingerprint`, and define `_plan_batches` and `make_batch`.
-
-    Example:
-        >>> issubclass(InMemoryBatches, EpochBatches)
-        True
-    """
-
-    @abstractmethod
-    def _plan_batches(self, epoch: int) -> Sequence[Any]:
-        """Return the row indices of each batch of an epoch, a function of the seed and the epoch."""
-
-    @abstractmethod
-    def make_batch(self, indices: Any) -> BatchT:
-        """Collate some rows.
-
-        Args:
-            indices: the rows.
-
-        Returns:
-            The batch.
-        """
-
-    def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[ChunkPlan[BatchT]]:
-        yield self._plan_batches(epoch), self.make_batch
 
 
 @dataclass(frozen=True)
@@ -196,14 +319,7 @@ class GeneratedBatches(Generic[SampleT, BatchT]):
     seed: int = 0
 
     def batches(self, position: DataPosition | None = None) -> Iterator[tuple[BatchT, DataPosition]]:
-        """Iterate over batches without end.
-
-        Args:
-            position: a position of an earlier iteration; `None` starts at the beginning.
-
-        Returns:
-            An iterator over (batch, position after it); from a position, it yields exactly the following batches.
-        """
+        """Iterate over batches without end, from the beginning or from a position, as `ResumableBatches` does."""
         number = 0 if position is None else int(position["batch"])
         while True:
             samples = self.sample(seeded_generator(self.seed, number), self.batch_size)
@@ -211,7 +327,7 @@ class GeneratedBatches(Generic[SampleT, BatchT]):
             yield self.collate(samples), {"batch": number}
 
 
-class InMemoryBatches(EpochBatches[BatchT], Generic[ExampleT, BatchT]):
+class InMemoryBatches(ResumableBatches[BatchT], Generic[ExampleT, BatchT]):
     """Examples in memory, shuffled in every epoch; an epoch is each example once.
 
     Args:
@@ -244,17 +360,39 @@ class InMemoryBatches(EpochBatches[BatchT], Generic[ExampleT, BatchT]):
         return len(self.examples)
 
     def make_batch(self, indices: Sequence[int]) -> BatchT:
-        """Collate some examples.
-
-        Args:
-            indices: their indices.
-
-        Returns:
-            The batch.
-        """
+        """Collate the examples of these indices."""
         return self.collate([self.examples[i] for i in indices])
 
     def _plan_batches(self, epoch: int) -> list[list[int]]:
         rng = Random(f"{self.seed} {epoch}")
         order = sorted(range(len(self)), key=[rng.random() for _ in range(len(self))].__getitem__)
         return [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+
+
+def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True) -> list[IntArray]:
+    """Split rows into batches of at most `max_tokens` tokens; a single longer row is a batch of its own.
+
+    Args:
+        order: the rows, in the order of the batches.
+        lengths: the length of each row.
+        max_tokens: the limit: rows x longest row of padded batches, the sum of the lengths of others.
+        is_padded: whether rows are padded to the longest of their batch.
+
+    Returns:
+        The rows of each batch.
+
+    Example:
+        >>> [rows.tolist() for rows in split_by_tokens(np.arange(6), np.array([2, 2, 3, 9, 1, 1]), max_tokens=6)]
+        [[0, 1], [2], [3], [4, 5]]
+        >>> lengths = np.array([3, 3, 9, 1, 4])
+        >>> [rows.tolist() for rows in split_by_tokens(np.arange(5), lengths, max_tokens=6, is_padded=False)]
+        [[0, 1], [2], [3, 4]]
+    """
+    cuts, first, longest, total = [], 0, 0, 0
+    for place, length in enumerate(lengths[order].tolist()):
+        longest, total = max(longest, length), total + length
+        size = longest * (place - first + 1) if is_padded else total
+        if place > first and size > max_tokens:
+            cuts.append(place)
+            first, longest, total = place, length, length
+    return np.split(order, cuts) if len(order) else []

@@ -1,18 +1,23 @@
-"""Tokenizers: from text to token ids and back."""
+"""Tokenizers, from text to token ids and back, and rows of token ids as one matrix."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from regard.data.segmentation import UNKNOWN_CHARACTER, is_space_delimited, split_token_group
+from regard.data.sources import IntArray
 from regard.data.vocabulary import (
     BOS_ID,
     EOS_ID,
@@ -30,7 +35,7 @@ from regard.data.vocabulary import (
 from regard.errors import DataError, UnknownNameError, UsageError
 from regard.files import write_atomic
 
-__all__ = ["Tokenizer", "pad_rows"]
+__all__ = ["RaggedArray", "Tokenizer", "pad_rows"]
 
 FORMAT_VERSION = 2
 MAX_CACHED_LENGTH = 64  # characters of a word that is cached: many long ones would fill the memory
@@ -326,6 +331,57 @@ class Tokenizer:
         return ids
 
 
+@dataclass(frozen=True)
+class RaggedArray:
+    """Rows of different lengths in one array; row i is `values[starts[i] : starts[i] + lengths[i]]`.
+
+    Args:
+        values: the numbers of all rows.
+        starts: where each row begins.
+        lengths: the length of each row.
+
+    Example:
+        >>> rows = RaggedArray.from_rows([[7, 8], [9]])
+        >>> rows.padded(np.array([1, 0]))[0].tolist()
+        [[9, 0], [7, 8]]
+    """
+
+    values: npt.NDArray[np.int32]
+    starts: IntArray
+    lengths: IntArray
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Sequence[int]]) -> RaggedArray:
+        """Concatenate rows.
+
+        Args:
+            rows: the rows.
+
+        Returns:
+            The array.
+        """
+        rows = list(rows)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        values = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
+        return cls(values, np.cumsum(lengths) - lengths, lengths)
+
+    def padded(self, indices: IntArray) -> tuple[Tensor, Tensor]:
+        """Gather rows as one matrix, padded with `PAD_ID`, in one indexing operation.
+
+        Args:
+            indices: the rows to gather.
+
+        Returns:
+            The matrix (rows, longest row) and the lengths of its rows.
+        """
+        lengths = self.lengths[indices]
+        columns = np.arange(lengths.max(initial=0))
+        inside = columns < lengths[:, None]
+        positions = np.where(inside, self.starts[indices][:, None] + columns, 0)
+        matrix = np.where(inside, self.values[positions], PAD_ID).astype(np.int64)
+        return torch.from_numpy(matrix), torch.from_numpy(lengths)
+
+
 def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Pad lists of ids to one matrix.
 
@@ -339,8 +395,4 @@ def pad_rows(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
         >>> pad_rows([[7, 8], [9]])[0].tolist()
         [[7, 8], [9, 0]]
     """
-    lengths = torch.tensor([len(row) for row in rows])
-    matrix = torch.full((len(rows), max(map(len, rows), default=0)), PAD_ID)
-    for i, row in enumerate(rows):
-        matrix[i, : len(row)] = torch.tensor(row)
-    return matrix, lengths
+    return RaggedArray.from_rows(rows).padded(np.arange(len(rows)))

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from regard.attention import Additive, Attention, Constant
 from regard.data.document_splitter import Truncation
-from regard.data.sources import InMemoryBatches
+from regard.data.sources import InMemoryBatches, TensorBatch
 from regard.errors import ConfigError, DataError
 from regard.tasks.mechanisms import SCORES, build_attention, build_normalizer, build_score, parse_mechanism
 from regard.tasks.predictor import Metric, Prediction, Predictor, Report
@@ -33,7 +33,7 @@ ExampleT = TypeVar("ExampleT")
 
 
 @dataclass(frozen=True)
-class ClassificationBatch:
+class ClassificationBatch(TensorBatch):
     """Inputs with their labels.
 
     Args:
@@ -48,15 +48,6 @@ class ClassificationBatch:
     def num_tokens(self) -> int:
         """Number of examples."""
         return len(self.labels)
-
-    def to(self, device: Any, /) -> ClassificationBatch:
-        """The batch on a device."""
-        return ClassificationBatch(tuple(tensor.to(device) for tensor in self.model_inputs), self.labels.to(device))
-
-    def shard(self, rank: int, world_size: int, /) -> ClassificationBatch:
-        """The examples of one of several processes."""
-        rows = slice(rank, None, world_size)
-        return ClassificationBatch(tuple(tensor[rows] for tensor in self.model_inputs), self.labels[rows])
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import BatchingConfig, GeneratedBatches, InMemoryBatches, InMemoryPairs, SentencePair, Tokenizer
-from regard.data.batching import RaggedArray, split_by_tokens
-from regard.data.sources import data_fingerprint, seeded_generator
-from regard.data.tokenizer import pad_rows
+from regard.data.sources import data_fingerprint, seeded_generator, split_by_tokens
+from regard.data.tokenizer import RaggedArray, pad_rows
 from regard.errors import DataError
 
 
