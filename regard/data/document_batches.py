@@ -1,9 +1,9 @@
-"""Batches of labeled documents, concatenated without padding."""
+"""Batches of labeled documents, concatenated without padding; everything that is left out is counted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.data.document_splitter import DocumentReport, DocumentSplitter, SplitDocument
-from regard.data.documents import Document
+from regard.data.documents import Document, DocumentSplitter, SplitDocument, Truncation
+from regard.data.parallel import MAX_LINE_NUMBERS, TextReport, format_line_numbers, pluralize
 from regard.data.sources import IntArray, LabeledBatch, ResumableBatches, data_fingerprint, split_by_tokens
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
-__all__ = ["DocumentBatch", "DocumentBatches", "encode_document", "iter_usable"]
+__all__ = ["DocumentBatch", "DocumentBatches", "DocumentReport", "encode_document", "iter_usable"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,103 @@ class DocumentBatch(LabeledBatch):
         )
 
 
+@dataclass
+class DocumentReport(TextReport):
+    """Counts of the documents that were read and used, and of what was left out.
+
+    Args:
+        max_words: the limit on the words of a sentence.
+        max_sentences: the limit on the sentences of a document.
+        overflow: what happens to longer sentences: `split` or `truncate`.
+        read: documents that were read.
+        used: documents that are used.
+        words: their words.
+        empty: empty documents, which are left out.
+        empty_lines: line numbers of the first of them.
+        long_sentences: sentences over `max_words`.
+        omitted_words: words of them that are left out.
+        long_documents: documents over `max_sentences`.
+        long_document_lines: line numbers of the first of them.
+        omitted_sentences: sentences of them that are left out.
+        unknown: words that are not in the vocabulary.
+
+    Example:
+        >>> report = DocumentReport(max_words=40, max_sentences=2, overflow="truncate")
+        >>> report.count_document([["Fine", "."]], Truncation(), line=1)
+        >>> report.count_document([], Truncation(), line=2)
+        >>> report.count_document([["Oh", "no"], ["Why"]], Truncation(1, 7, 3), line=9)
+        >>> print(report)
+        3 documents read, 2 used (5 words); 1 empty left out (line 2); 1 sentence over 40 words truncated (7 words left
+        out); 1 document over 2 sentences truncated (line 9; 3 sentences left out).
+    """
+
+    max_words: int
+    max_sentences: int
+    overflow: str
+    read: int = 0
+    used: int = 0
+    words: int = 0
+    empty: int = 0
+    empty_lines: list[int] = field(default_factory=list)
+    long_sentences: int = 0
+    omitted_words: int = 0
+    long_documents: int = 0
+    long_document_lines: list[int] = field(default_factory=list)
+    omitted_sentences: int = 0
+    unknown: int = 0
+
+    @classmethod
+    def from_splitter(cls, splitter: DocumentSplitter) -> DocumentReport:
+        """Return an empty report for the limits of a splitter.
+
+        Args:
+            splitter: the splitter.
+
+        Returns:
+            The report.
+        """
+        return cls(splitter.max_words, splitter.max_sentences, splitter.overflow)
+
+    def count_document(self, document: SplitDocument, truncation: Truncation, line: int) -> None:
+        """Count one document.
+
+        Args:
+            document: its sentences of words, empty if it is left out.
+            truncation: what is left out of it.
+            line: its line number.
+        """
+        self.read += 1
+        self.used += bool(document)
+        self.words += sum(map(len, document))
+        self.long_sentences += truncation.long_sentences
+        self.omitted_words += truncation.omitted_words
+        self.omitted_sentences += truncation.omitted_sentences
+        if not document:
+            self.empty += 1
+            self.empty_lines += [line] * (len(self.empty_lines) < MAX_LINE_NUMBERS)
+        if truncation.omitted_sentences:
+            self.long_documents += 1
+            self.long_document_lines += [line] * (len(self.long_document_lines) < MAX_LINE_NUMBERS)
+
+    def __str__(self) -> str:
+        parts = [f"{pluralize(self.read, 'document')} read, {self.used:,} used ({pluralize(self.words, 'word')})"]
+        if self.empty:
+            parts.append(f"{self.empty:,} empty left out ({format_line_numbers(self.empty_lines, self.empty)})")
+        if self.long_sentences:
+            omitted = f"truncated ({pluralize(self.omitted_words, 'word')} left out)"
+            outcome = "split" if self.overflow == "split" else omitted
+            parts.append(f"{pluralize(self.long_sentences, 'sentence')} over {self.max_words:,} words {outcome}")
+        if self.long_documents:
+            lines = format_line_numbers(self.long_document_lines, self.long_documents)
+            omitted = f"{pluralize(self.omitted_sentences, 'sentence')} left out"
+            count = f"{pluralize(self.long_documents, 'document')} over {self.max_sentences:,} sentences truncated"
+            parts.append(f"{count} ({lines}; {omitted})")
+        if self.unknown:
+            percentage, verb = 100 * self.unknown / self.words, "is" if self.unknown == 1 else "are"
+            parts.append(f"{pluralize(self.unknown, 'word')} ({percentage:.1f} %) {verb} not in the vocabulary")
+        return "; ".join(parts) + "."
+
+
 class DocumentBatches(ResumableBatches[DocumentBatch]):
     """Labeled documents in memory, in batches limited by tokens; an epoch is each document once.
 
@@ -133,7 +230,9 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         encoded: list[list[int]] = []
         for document, sentences in iter_usable(documents, splitter, self.report):
             if labels is not None and document.label not in labels:
-                raise self._unknown_label_error(document, labels)
+                location = f"{document.file}, line {document.line}" if document.line else f"document {self.report.read}"
+                problem = f"invalid label {document.label!r}; the classes are {', '.join(map(repr, labels))}"
+                raise DataError(f"{location}: {problem}; correct it, or train with documents that have it.")
             names.append(document.label)
             counts.append(len(sentences))
             encoded += encode_document(sentences, tokenizer)
@@ -147,19 +246,12 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         self._sentences_per_document = np.array(counts, dtype=np.int64)
         self._starts = np.cumsum(self._sentences_per_document) - self._sentences_per_document
         self.words_per_document = np.add.reduceat(self._sentences.lengths, self._starts)
-        self.fingerprint = data_fingerprint(
-            {
-                "splitter": [splitter.unit, splitter.max_words, splitter.max_sentences, splitter.overflow],
-                "vocab_size": len(tokenizer),
-                "labels": list(self.labels),
-                "max_tokens": max_tokens,
-                "seed": seed,
-                "token_ids": self._sentences.values,
-                "lengths": self._sentences.lengths,
-                "sentences_per_document": self._sentences_per_document,
-                "label_ids": self._label_ids,
-            }
-        )
+        limits = [splitter.unit, splitter.max_words, splitter.max_sentences, splitter.overflow]
+        options = {"splitter": limits, "vocab_size": len(tokenizer), "max_tokens": max_tokens, "seed": seed}
+        words = {"token_ids": self._sentences.values, "lengths": self._sentences.lengths}
+        classes = {"labels": list(self.labels), "label_ids": self._label_ids}
+        structure = {"sentences_per_document": self._sentences_per_document}
+        self.fingerprint = data_fingerprint({**options, **words, **classes, **structure})
 
     def __len__(self) -> int:
         return len(self._sentences_per_document)
@@ -175,14 +267,7 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
             yield self.make_batch(indices)
 
     def make_batch(self, indices: IntArray) -> DocumentBatch:
-        """Collate some documents.
-
-        Args:
-            indices: their indices.
-
-        Returns:
-            The batch.
-        """
+        """Collate the documents of these indices."""
         counts = self._sentences_per_document[indices]
         sentences = _expand_ranges(self._starts[indices], counts)
         lengths = self._sentences.lengths[sentences]
@@ -194,13 +279,6 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         rng = Random(f"{self._seed} {epoch}")
         order = np.argsort([rng.random() for _ in range(len(self))], kind="stable")
         return split_by_tokens(order, self.words_per_document, self._max_tokens, is_padded=False)
-
-    def _unknown_label_error(self, document: Document, labels: Sequence[str]) -> DataError:
-        location = f"{document.file}, line {document.line}" if document.line else f"document {self.report.read}"
-        return DataError(
-            f"{location}: invalid label {document.label!r}; the classes are {', '.join(map(repr, labels))}; correct "
-            "it, or train with documents that have it."
-        )
 
 
 def iter_usable(

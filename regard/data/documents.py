@@ -1,4 +1,4 @@
-"""Labeled documents from .tsv, .csv and .jsonl files."""
+"""Labeled documents from .tsv, .csv and .jsonl files, and as sentences of words within limits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.parallel import pluralize
+from regard.data.segmentation import SPLITTERS, split_sentences
 from regard.data.text_files import (
     TextFiles,
     check_characters,
@@ -20,13 +21,15 @@ from regard.data.text_files import (
     parse_record,
     read_lines,
 )
-from regard.errors import DataError
+from regard.errors import DataError, UsageError
 
-__all__ = ["Document", "DocumentFiles"]
+__all__ = ["Document", "DocumentFiles", "DocumentSplitter", "SplitDocument", "Truncation", "leading_spaces"]
 
+OVERFLOW_CHOICES = ("split", "truncate")
 FILE_TYPES = (".tsv", ".csv", ".jsonl")
 DEFAULT_COLUMNS = ("label", "text")
 SENTENCES_KEY = "sentences"  # the key of a .jsonl whose texts are split already
+SplitDocument = list[list[str]]  # sentences of words
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,9 @@ class DocumentFiles(TextFiles):
                 yield document, document.line
 
     def _read_tsv(self, path: Path) -> Iterator[Document]:
-        lines = enumerate(read_lines(path), 1)
-        rows = ((line_number, line.split("\t") if line.strip() else []) for line_number, line in lines)
+        rows = (line.split("\t") if line.strip() else [] for line in read_lines(path))
         max_columns = 0 if self.columns else len(DEFAULT_COLUMNS)
-        return self._read_rows(path, rows, self._column_numbers(path), max_columns)
+        return self._read_rows(path, enumerate(rows, 1), self._column_numbers(path), max_columns)
 
     def _column_numbers(self, path: Path) -> tuple[int, int]:
         label, text = self.columns or (0, 1)
@@ -126,20 +128,17 @@ class DocumentFiles(TextFiles):
             raise line_error(path, reader.line_num, f"not CSV ({error}); correct the quotes, or use a .jsonl") from None
 
     def _read_rows(
-        self,
-        path: Path,
-        rows: Iterable[tuple[int, list[str]]],
-        columns: tuple[int, int] | None = None,
-        max_columns: int = 0,
+        self, path: Path, rows: Iterable[tuple[int, list[str]]], columns: tuple[int, int] | None = None, limit: int = 0
     ) -> Iterator[Document]:
+        """Read the columns of label and text, by default as the first row names them, of `limit` or as many columns."""
         for line_number, fields in rows:
-            max_columns = max_columns or len(fields)
+            limit = limit or len(fields)
             if columns is None:
                 columns, is_header = self._find_columns(path, fields)
                 if is_header:
                     continue
             if fields:
-                _check_row(path, line_number, fields, columns, max_columns)
+                _check_row(path, line_number, fields, columns, limit)
             label, text = (fields[i] for i in columns) if fields else ("", "")
             yield self._make_document(path, line_number, label, text)
 
@@ -157,10 +156,7 @@ class DocumentFiles(TextFiles):
     def _read_jsonl(self, path: Path) -> Iterator[Document]:
         label, text = map(str, self.columns or DEFAULT_COLUMNS)
         for line_number, line in enumerate(read_lines(path), 1):
-            if not line.strip():
-                yield self._make_document(path, line_number, "", "")
-                continue
-            record = parse_record(path, line_number, line)
+            record = parse_record(path, line_number, line) if line.strip() else {label: "", text: ""}
             key = SENTENCES_KEY if text not in record and SENTENCES_KEY in record else text
             values = [get_value(record, name, path, line_number) for name in (label, key)]
             yield self._make_document(path, line_number, *values)
@@ -173,9 +169,8 @@ class DocumentFiles(TextFiles):
         for part in parts:
             check_characters(part, "the text", path, line_number)
         if isinstance(label, bool) or not isinstance(label, str | int):
-            raise line_error(
-                path, line_number, f"the label is {json_type_name(label)}, but must be text or a whole number"
-            )
+            problem = f"the label is {json_type_name(label)}, but must be text or a whole number"
+            raise line_error(path, line_number, problem)
         if not str(label).strip() and any(part.strip() for part in parts):
             raise line_error(path, line_number, "the text has no label; add one, or remove the line")
         if self.escaped:
@@ -194,3 +189,111 @@ def _check_row(path: Path, line_number: int, fields: Sequence[str], columns: tup
         remedy = "remove the tabs from the text" if file_type(path) == ".tsv" else "put the text in quotes"
         problem = f"{actual}, but there must be {max_columns}"
         raise line_error(path, line_number, f"{problem}; {remedy}, or choose the columns of label and text")
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What a document has beyond the limits.
+
+    Args:
+        long_sentences: sentences over `max_words`.
+        omitted_words: words of them that are left out.
+        omitted_sentences: sentences after `max_sentences`, which are left out.
+
+    Example:
+        >>> print(Truncation(long_sentences=1, omitted_words=2, omitted_sentences=1))
+        1 sentence and 2 words of long sentences
+    """
+
+    long_sentences: int = 0
+    omitted_words: int = 0
+    omitted_sentences: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.omitted_words or self.omitted_sentences)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.omitted_sentences:
+            parts.append(pluralize(self.omitted_sentences, "sentence"))
+        if self.omitted_words:
+            parts.append(f"{pluralize(self.omitted_words, 'word')} of long sentences")
+        return " and ".join(parts) or "nothing"
+
+
+@dataclass(frozen=True)
+class DocumentSplitter:
+    """Splits texts into sentences of words, within limits.
+
+    Args:
+        unit: `word` (punctuation separate) or `char`.
+        max_words: the limit on the words of a sentence.
+        max_sentences: the limit on the sentences of a document; the first ones are kept.
+        overflow: `split` a longer sentence into several, or `truncate` it.
+
+    Example:
+        >>> splitter = DocumentSplitter(max_words=3, max_sentences=2, overflow="truncate")
+        >>> document, truncation = splitter.split("One. A very long one. And more.")
+        >>> document
+        [['One', '.'], ['A', 'very', 'long']]
+        >>> truncation
+        Truncation(long_sentences=1, omitted_words=2, omitted_sentences=1)
+    """
+
+    unit: str = "word"
+    max_words: int = 50
+    max_sentences: int = 40
+    overflow: str = "split"
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (("unit", self.unit, SPLITTERS), ("overflow", self.overflow, OVERFLOW_CHOICES)):
+            if value not in choices:
+                raise UsageError(f"invalid value {value!r} for {name}: must be one of {', '.join(choices)}.")
+        if min(self.max_words, self.max_sentences) < 1:
+            raise UsageError(f"max_words={self.max_words} and max_sentences={self.max_sentences} must be at least 1.")
+
+    def split(self, text: str | Sequence[str]) -> tuple[SplitDocument, Truncation]:
+        """Split a text.
+
+        Args:
+            text: the text, or its sentences, which stay as they are.
+
+        Returns:
+            The sentences of words, and what was left out.
+        """
+        limit, num_long, num_words = self.max_words, 0, 0
+        sentences: SplitDocument = []
+        for sentence in split_sentences(text) if isinstance(text, str) else text:
+            words = SPLITTERS[self.unit](sentence)
+            num_long += len(words) > limit
+            if self.overflow == "truncate":
+                num_words += max(len(words) - limit, 0)
+                words = words[:limit]
+            sentences += [words[start : start + limit] for start in range(0, len(words), limit)]
+        num_omitted = max(len(sentences) - self.max_sentences, 0)
+        return sentences[: self.max_sentences], Truncation(num_long, num_words, num_omitted)
+
+
+def leading_spaces(text: str | Sequence[str], document: SplitDocument) -> list[list[bool]]:
+    """Find the words of a split document that have a space before them.
+
+    Args:
+        text: the text, or its sentences.
+        document: its sentences of words, from `DocumentSplitter`.
+
+    Returns:
+        For each word, whether there is a space before it.
+
+    Example:
+        >>> leading_spaces("It's well-made.", [["It's", "well", "-", "made", "."]])
+        [[False, True, False, False, False]]
+    """
+    full_text, end = text if isinstance(text, str) else "\n".join(text), 0
+    spaces: list[list[bool]] = []
+    for sentence in document:
+        spaces.append([])
+        for word in sentence:
+            start = max(full_text.find(word, end), end)
+            spaces[-1].append(full_text[end:start].strip() != full_text[end:start])
+            end = start + len(word)
+    return spaces

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from regard.data.parallel import DataReport, SentencePair
 from regard.data.sources import IntArray, TensorBatch, split_by_tokens
-from regard.data.tokenizer import RaggedArray, Tokenizer, pad_rows
+from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError, UsageError
 
-__all__ = ["BatchingConfig", "EncodedPairs", "PairBatch", "PairEncoder", "encode_chunk", "with_line_numbers"]
+__all__ = ["BatchingConfig", "EncodedPairs", "PairBatch", "PairEncoder", "with_line_numbers"]
 
 OVERFLOW_CHOICES = ("drop", "truncate", "error")
 NumberedPair = tuple[SentencePair, int]
@@ -60,9 +60,7 @@ class PairBatch(TensorBatch):
         Returns:
             The batch.
         """
-        sources = [[*source, EOS_ID] for source, _ in pairs]
-        targets = [[BOS_ID, *target, EOS_ID] for _, target in pairs]
-        return cls(*pad_rows(sources), *pad_rows(targets))
+        return EncodedPairs.from_pairs(pairs).make_batch(np.arange(len(pairs)))
 
     @property
     def num_tokens(self) -> int:
@@ -99,9 +97,8 @@ class BatchingConfig:
 
     def __post_init__(self) -> None:
         if self.overflow not in OVERFLOW_CHOICES:
-            raise UsageError(
-                f"invalid value {self.overflow!r} for overflow: must be one of {', '.join(OVERFLOW_CHOICES)}."
-            )
+            choices = ", ".join(OVERFLOW_CHOICES)
+            raise UsageError(f"invalid value {self.overflow!r} for overflow: must be one of {choices}.")
         if self.max_tokens < 1 or (self.max_length is not None and self.max_length < 1):
             raise UsageError(f"max_tokens={self.max_tokens} and max_length={self.max_length} must be at least 1.")
         if not all(0 <= side <= 1 for side in self.dropouts):
@@ -166,19 +163,25 @@ class PairEncoder:
         Returns:
             An iterator over the pairs that are used, each with its token ids.
         """
+        limit, overflow = self.config.max_length, self.config.overflow
         for pair, line in pairs:
             if not (pair.source.strip() and pair.target.strip()):
                 report.count_pair("empty", line)
                 continue
-            ids = self.tokenizers[0].encode(pair.source), self.tokenizers[1].encode(pair.target)
-            encoded, fits = self._apply_limits(ids, line)
-            if fits or self.config.overflow == "truncate":
-                self._check_width(encoded, line)
-                report.count_pair("used" if fits else "truncated", line)
-                report.count_tokens(*encoded)
-                yield pair, encoded
-            else:
+            source, target = self.tokenizers[0].encode(pair.source), self.tokenizers[1].encode(pair.target)
+            is_long = limit is not None and max(len(source), len(target)) > limit
+            if is_long and overflow == "error":
+                sizes = f"{len(source):,} source and {len(target):,} target tokens, over max_length={limit:,}"
+                remedy = f"raise it, or set {self.config.option_names[1]} to drop or truncate"
+                raise DataError(f"Line {line} of {self.name} has {sizes}; {remedy}.")
+            if is_long and overflow == "drop":
                 report.count_pair("dropped", line)
+                continue
+            encoded = source[:limit], target[:limit]
+            self._check_width(encoded, line)
+            report.count_pair("truncated" if is_long else "used", line)
+            report.count_tokens(*encoded)
+            yield pair, encoded
 
     def encode_with_dropout(self, pair: SentencePair, encoded: EncodedPair, rng: Random) -> EncodedPair:
         """Encode a pair with BPE-dropout; a side that exceeds the limits by it keeps its encoding without dropout.
@@ -197,17 +200,21 @@ class PairEncoder:
         source, target = (ids if len(ids) <= limit else old for ids, old in zip(sampled, encoded, strict=True))
         return source, target
 
-    def _apply_limits(self, encoded: EncodedPair, line: int) -> tuple[EncodedPair, bool]:
-        limit, (source, target) = self.config.max_length, encoded
-        if limit is None or max(len(source), len(target)) <= limit:
-            return encoded, True
-        if self.config.overflow == "error":
-            sizes = f"{len(source):,} source and {len(target):,} target tokens, over max_length={limit:,}"
-            raise DataError(
-                f"Line {line} of {self.name} has {sizes}; raise it, or set {self.config.option_names[1]} to "
-                "drop or truncate."
-            )
-        return (source[:limit], target[:limit]), False
+    def make_chunk(self, pairs: Sequence[tuple[SentencePair, EncodedPair]], epoch: int, index: int) -> EncodedPairs:
+        """Collect encoded pairs as a chunk, with BPE-dropout if it is configured.
+
+        Args:
+            pairs: pairs with their encoding without dropout.
+            epoch: the epoch, which decides the dropout together with `index`.
+            index: the number of the chunk.
+
+        Returns:
+            The chunk.
+        """
+        if not any(self.config.dropouts):
+            return EncodedPairs.from_pairs([encoded for _, encoded in pairs])
+        rng = Random(f"{self.config.seed} {epoch} {index} dropout")
+        return EncodedPairs.from_pairs([self.encode_with_dropout(pair, encoded, rng) for pair, encoded in pairs])
 
     def _check_width(self, encoded: EncodedPair, line: int) -> None:
         width = max(map(len, encoded)) + 1  # with EOS
@@ -306,45 +313,3 @@ class EncodedPairs:
         plan = split_by_tokens(order, self.widths, config.max_tokens)
         shuffled = sorted(range(len(plan)), key=[rng.random() for _ in plan].__getitem__)
         return [plan[i] for i in shuffled]
-
-    def padding_ratio(self, plan: Iterable[IntArray]) -> float:
-        """Return the share of padding in the batches of a plan.
-
-        Args:
-            plan: the pairs of each batch.
-
-        Returns:
-            A number from 0 to 1.
-        """
-        num_tokens = num_padded = 0
-        for indices in plan:
-            for lengths in (self.source.lengths[indices], self.target.lengths[indices]):
-                num_tokens += int(lengths.sum())
-                num_padded += int(lengths.max()) * len(lengths)
-        return 1 - num_tokens / num_padded if num_padded else 0.0
-
-
-def encode_chunk(
-    encoder: PairEncoder, pairs: list[tuple[SentencePair, EncodedPair]], epoch: int, index: int
-) -> EncodedPairs:
-    """Collect encoded pairs as a chunk, with BPE-dropout if it is configured.
-
-    Args:
-        encoder: the encoder of the pairs.
-        pairs: pairs with their encoding without dropout.
-        epoch: the epoch, which decides the dropout together with `index`.
-        index: the number of the chunk.
-
-    Returns:
-        The chunk.
-
-    Example:
-        >>> tokenizer = Tokenizer.train(["a b"], "word", 10)
-        >>> encoder = PairEncoder(tokenizer, tokenizer, BatchingConfig())
-        >>> len(encode_chunk(encoder, [(SentencePair("a", "b"), ([4], [5]))], epoch=0, index=0))
-        1
-    """
-    if not any(encoder.config.dropouts):
-        return EncodedPairs.from_pairs([encoded for _, encoded in pairs])
-    rng = Random(f"{encoder.config.seed} {epoch} {index} dropout")
-    return EncodedPairs.from_pairs([encoder.encode_with_dropout(pair, encoded, rng) for pair, encoded in pairs])

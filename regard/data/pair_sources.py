@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from regard.data.pair_batches import (
     BatchingConfig,
-    EncodedPair,
     EncodedPairs,
     NumberedPair,
     PairBatch,
     PairEncoder,
-    encode_chunk,
     with_line_numbers,
 )
 from regard.data.parallel import DataReport, ParallelFiles, SentencePair
@@ -45,13 +42,14 @@ class PairSource(ResumableBatches[PairBatch]):
     """
 
     has_chunks = True
+    is_generated: ClassVar[bool] = False  # whether the pairs are new in each epoch
 
     def __init__(
         self, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None, name: str, chunk_size: int = 1
     ) -> None:
         self.config, self.name, self._chunk_size = config or BatchingConfig(), name, chunk_size
         self._encoder = PairEncoder(source, target, self.config, name)
-        self.report = self._encoder.make_report()
+        self.report = self._make_report()
         if chunk_size < 1:
             raise UsageError(f"invalid value {chunk_size} for chunk_size: must be at least 1.")
 
@@ -60,9 +58,31 @@ class PairSource(ResumableBatches[PairBatch]):
         sizes = {"source_vocab_size": len(source), "target_vocab_size": len(target)}
         self.fingerprint = data_fingerprint({"config": self.config.as_dict(), **sizes, **values})
 
-    @abstractmethod
+    def compute_report(self) -> DataReport:
+        """Read and encode all pairs once; of generated ones, the first chunk, which represents the others.
+
+        Returns:
+            The report of these pairs.
+        """
+        report = self._make_report()
+        for _ in self._encoder.encode_all(self._iter_pairs(0), report):
+            pass
+        return report
+
+    def _iter_pairs(self, epoch: int) -> Iterable[NumberedPair]:
+        """Return the pairs of an epoch, for `_read_chunks` and `compute_report`."""
+        raise NotImplementedError
+
+    def _make_report(self) -> DataReport:
+        return replace(self._encoder.make_report(), is_generated=self.is_generated)
+
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
         """Yield the chunks of an epoch from `first_chunk` on."""
+        self.report = self._make_report()
+        pairs = islice(self._iter_pairs(epoch), first_chunk * self._chunk_size, None)  # skipped without encoding
+        for index in range(first_chunk, self.num_chunks):
+            encoded = list(self._encoder.encode_all(islice(pairs, self._chunk_size), self.report))
+            yield self._encoder.make_chunk(encoded, epoch, index)
 
     def _plan_chunks(self, epoch: int, first_chunk: int) -> Iterator[ChunkPlan[PairBatch]]:
         is_empty = first_chunk == 0
@@ -122,14 +142,25 @@ class InMemoryPairs(PairSource):
     @property
     def padding_ratio(self) -> float:
         """The share of padding in the batches of the first epoch."""
-        chunk = self._encode_epoch(0)
-        return chunk.padding_ratio(chunk.plan_batches(self.config, 0, 0))
+        chunk, num_tokens, num_padded = self._encode_epoch(0), 0, 0
+        for batch in map(chunk.make_batch, chunk.plan_batches(self.config, 0, 0)):
+            num_tokens += int(batch.source_lengths.sum() + batch.target_lengths.sum())
+            num_padded += batch.source.numel() + batch.target.numel()
+        return 1 - num_tokens / num_padded
+
+    def compute_report(self) -> DataReport:
+        """Return the report of all pairs.
+
+        Returns:
+            The report.
+        """
+        return self.report
 
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
         yield self._encode_epoch(epoch)
 
     def _encode_epoch(self, epoch: int) -> EncodedPairs:
-        return encode_chunk(self._encoder, self._pairs, epoch, 0) if self._pairs else self._encoded
+        return self._encoder.make_chunk(self._pairs, epoch, 0) if self._pairs else self._encoded
 
 
 class StreamedPairs(PairSource):
@@ -170,23 +201,8 @@ class StreamedPairs(PairSource):
         self.num_chunks = -(-num_lines // chunk_size)
         self._set_fingerprint(lines=num_lines, chunk_size=chunk_size)
 
-    def compute_report(self) -> DataReport:
-        """Read and encode all pairs once.
-
-        Returns:
-            The report of all pairs.
-        """
-        report = self._encoder.make_report()
-        for _ in self._encoder.encode_all(self._pairs, report):
-            pass
-        return report
-
-    def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
-        self.report = self._encoder.make_report()
-        lines = islice(self._pairs, first_chunk * self._chunk_size, None)  # skips lines without encoding them
-        for index in range(first_chunk, self.num_chunks):
-            encoded = list(self._encoder.encode_all(islice(lines, self._chunk_size), self.report))
-            yield encode_chunk(self._encoder, encoded, epoch, index)
+    def _iter_pairs(self, epoch: int) -> Iterable[NumberedPair]:
+        return self._pairs
 
 
 class GeneratedPairs(PairSource):
@@ -210,6 +226,8 @@ class GeneratedPairs(PairSource):
         100 pairs generated first, 100 used.
     """
 
+    is_generated = True
+
     def __init__(
         self,
         sample: Callable[[Random, int], Sequence[SentencePair]],
@@ -222,27 +240,8 @@ class GeneratedPairs(PairSource):
         self._sample = sample
         self._set_fingerprint(generated=chunk_size)
 
-    def compute_report(self) -> DataReport:
-        """Generate and encode one chunk.
-
-        Returns:
-            The report of the first chunk, which represents the others.
-        """
-        report = self._make_report()
-        for _ in self._encode_pairs(0, report):
-            pass
-        return report
-
-    def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
-        self.report = self._make_report()
-        yield encode_chunk(self._encoder, list(self._encode_pairs(epoch, self.report)), epoch, 0)
-
-    def _encode_pairs(self, epoch: int, report: DataReport) -> Iterator[tuple[SentencePair, EncodedPair]]:
-        pairs = self._sample(Random(f"{self.config.seed} {epoch} pairs"), self._chunk_size)
-        return self._encoder.encode_all(with_line_numbers(pairs), report)
-
-    def _make_report(self) -> DataReport:
-        return replace(self._encoder.make_report(), is_generated=True)
+    def _iter_pairs(self, epoch: int) -> Iterable[NumberedPair]:
+        return with_line_numbers(self._sample(Random(f"{self.config.seed} {epoch} pairs"), self._chunk_size))
 
 
 def iter_eval_batches(

@@ -11,7 +11,7 @@ from regard.data.text_files import TextFiles, count_lines, file_type, get_text, 
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
-__all__ = ["DataReport", "ParallelFiles", "SentencePair", "format_line_numbers", "pluralize"]
+__all__ = ["DataReport", "ParallelFiles", "SentencePair", "TextReport", "format_line_numbers", "pluralize"]
 
 Links = tuple[tuple[int, int], ...]
 MAX_LINE_NUMBERS = 3  # line numbers that a report keeps of each reason, enough to find an example
@@ -170,7 +170,25 @@ class ParallelFiles(TextFiles):
 
 
 @dataclass
-class DataReport:
+class TextReport:
+    """Base of the reports of text that was read; `str` makes a sentence of the counts.
+
+    Example:
+        >>> DataReport(read=1).as_dict()["read"]
+        1
+    """
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields as plain values, for JSON.
+
+        Returns:
+            A dictionary of the fields.
+        """
+        return asdict(self)
+
+
+@dataclass
+class DataReport(TextReport):
     """Counts of the pairs that were read and used, and the reasons why others were not.
 
     Args:
@@ -232,14 +250,6 @@ class DataReport:
         """
         self.tokens += sum(map(len, sides))
         self.unknown += sum(side.count(UNK_ID) for side in sides)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the fields as plain values, for JSON.
-
-        Returns:
-            A dictionary of the fields.
-        """
-        return asdict(self)
 
     def __str__(self) -> str:
         verb = "generated first" if self.is_generated else "read"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
 from random import Random
 from typing import ClassVar, NamedTuple
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.data.parallel import pluralize
+from regard.data.parallel import TextReport, pluralize
 from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fingerprint, split_by_tokens
 from regard.data.text_files import TextFiles, read_lines
 from regard.data.tokenizer import RaggedArray, Tokenizer
@@ -97,7 +97,7 @@ class TextBatch(TensorBatch):
 
 
 @dataclass
-class PassageReport:
+class PassageReport(TextReport):
     """Counts of the text that was read; nothing is left out.
 
     Args:
@@ -117,14 +117,6 @@ class PassageReport:
     tokens: int = 0
     characters: int = 0
     unknown: int = 0
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the fields as plain values, for JSON.
-
-        Returns:
-            A dictionary of the fields.
-        """
-        return asdict(self)
 
     def __str__(self) -> str:
         size = f"{pluralize(self.read, 'document')} read ({pluralize(self.characters, 'character')})"
@@ -176,28 +168,14 @@ class PassageBatches(ResumableBatches[TextBatch]):
                 f"a passage takes {length + 1:,} tokens, but a batch holds {max_tokens:,}; raise batch_tokens."
             )
         self._passages = self._split_passages(texts, tokenizer, length, preprocess)
-        self.fingerprint = data_fingerprint(
-            {
-                "vocab_size": len(tokenizer),
-                "length": length,
-                "max_tokens": max_tokens,
-                "seed": seed,
-                "token_ids": self._passages.values,
-            }
-        )
+        options = {"vocab_size": len(tokenizer), "length": length, "max_tokens": max_tokens, "seed": seed}
+        self.fingerprint = data_fingerprint(options | {"token_ids": self._passages.values})
 
     def __len__(self) -> int:
         return len(self._passages.lengths)
 
     def make_batch(self, indices: IntArray) -> TextBatch:
-        """Collate some passages.
-
-        Args:
-            indices: their indices.
-
-        Returns:
-            The batch.
-        """
+        """Collate the passages of these indices."""
         return TextBatch(*self._passages.padded(indices))
 
     def iter_eval_batches(self) -> Iterator[TextBatch]:

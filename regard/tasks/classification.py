@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from regard.attention import Additive, Attention, Constant
-from regard.data.document_splitter import Truncation
+from regard.data.documents import Truncation
 from regard.data.sources import InMemoryBatches, TensorBatch
 from regard.errors import ConfigError, DataError
 from regard.tasks.mechanisms import SCORES, build_attention, build_normalizer, build_score, parse_mechanism

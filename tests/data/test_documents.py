@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from regard.data import Tokenizer
-from regard.data.document_batches import DocumentBatch, DocumentBatches
-from regard.data.document_splitter import DocumentReport, DocumentSplitter, Truncation, leading_spaces
-from regard.data.documents import Document, DocumentFiles
+from regard.data.document_batches import DocumentBatch, DocumentBatches, DocumentReport
+from regard.data.documents import Document, DocumentFiles, DocumentSplitter, Truncation, leading_spaces
 from regard.errors import DataError
 
 

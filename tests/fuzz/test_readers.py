@@ -47,8 +47,7 @@ def parallel(path):
 
 def documents(path):
     from regard.data.document_batches import DocumentBatches
-    from regard.data.document_splitter import DocumentSplitter
-    from regard.data.documents import DocumentFiles
+    from regard.data.documents import DocumentFiles, DocumentSplitter
 
     data = DocumentBatches(DocumentFiles([path]), tokenizer(), DocumentSplitter())
     next(data.batches())

@@ -14,8 +14,7 @@ from torch import Tensor
 from regard.attention import MaxPool
 from regard.data import Tokenizer
 from regard.data.document_batches import DocumentBatch, DocumentBatches, encode_document
-from regard.data.document_splitter import SplitDocument, Truncation, leading_spaces
-from regard.data.documents import Document
+from regard.data.documents import Document, SplitDocument, Truncation, leading_spaces
 from regard.data.sources import split_by_tokens
 from regard.errors import DataError, EmptyInputError, UnsupportedError
 from regard.models.flat_document import FlatDocumentClassifier

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from regard.attention import AttentionPool, MaxPool
 from regard.data import Tokenizer
-from regard.data.document_batches import DocumentBatch, DocumentBatches, iter_usable
-from regard.data.document_splitter import DocumentReport, DocumentSplitter
-from regard.data.documents import Document
+from regard.data.document_batches import DocumentBatch, DocumentBatches, DocumentReport, iter_usable
+from regard.data.documents import Document, DocumentSplitter
 from regard.errors import DataError
 from regard.models.flat_document import FlatDocumentClassifier
 from regard.models.hierarchical import HierarchicalAttentionNetwork

@@ -202,8 +202,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
     ) -> dict[str, DataReport]:
         """How many pairs were read, dropped and truncated."""
         assert isinstance(valid, EvalPairs)
-        train = batches.report if isinstance(batches, InMemoryPairs) else batches.compute_report()
-        return {"train": train, "valid": valid.report}
+        return {"train": batches.compute_report(), "valid": valid.report}
 
     def compute_metrics(
         self, predictor: Any, loss: LossFn, batches: Iterable[PairBatch], examples: Any
