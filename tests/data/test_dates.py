@@ -8,10 +8,18 @@ from datetime import date, timedelta
 
 import pytest
 
-from regard.data.dates import SCORED_POSITIONS, Dates, list_languages, split_of
-from regard.data.dates.ambiguity import all_formats, find_ambiguous, held_out_patterns, possible_dates, text_shape
-from regard.data.dates.fields import digit_value
-from regard.data.dates.formats import LANGUAGE_CODES, formats_of, get_locale, normalize_text
+from regard.data.date_formats import LANGUAGE_CODES, digit_value, formats_of, get_locale, normalize_text
+from regard.data.dates import (
+    SCORED_POSITIONS,
+    Dates,
+    all_formats,
+    find_ambiguous,
+    held_out_patterns,
+    list_languages,
+    possible_dates,
+    split_of,
+    text_shape,
+)
 
 babel_dates = pytest.importorskip("babel.dates")
 

@@ -22,7 +22,7 @@ from regard.data import (
     Tokenizer,
     iter_eval_batches,
 )
-from regard.data.dates.formats import normalize_text
+from regard.data.date_formats import normalize_text
 from regard.data.pair_batches import PairEncoder, with_line_numbers
 from regard.data.parallel import ParallelFiles
 from regard.data.text_files import check_readable
