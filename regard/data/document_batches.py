@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.data.documents import Document, DocumentSplitter, SplitDocument, Truncation
 from regard.data.parallel import MAX_LINE_NUMBERS, TextReport, format_line_numbers, pluralize
-from regard.data.sources import IntArray, LabeledBatch, ResumableBatches, data_fingerprint, split_by_tokens
+from regard.data.sources import BatchWithLabels, IntArray, ResumableBatches, data_fingerprint, split_by_tokens
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
@@ -22,7 +22,7 @@ __all__ = ["DocumentBatch", "DocumentBatches", "DocumentReport", "encode_documen
 
 
 @dataclass(frozen=True)
-class DocumentBatch(LabeledBatch):
+class DocumentBatch(BatchWithLabels):
     """Documents as token ids, concatenated without padding.
 
     Args:

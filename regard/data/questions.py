@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from regard.data.scenes import RenderedScenes, SceneGenerator
-from regard.data.sources import LabeledBatch, TensorRows
+from regard.data.sources import BatchWithLabels, TensorRows
 from regard.errors import InputError, UsageError
 
 __all__ = [
@@ -300,7 +300,7 @@ def compute_answers(
 
 
 @dataclass(frozen=True)
-class QuestionBatch(LabeledBatch):
+class QuestionBatch(BatchWithLabels):
     """Images with questions about each, and their answers.
 
     Args:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from regard.data.images import Digits
-from regard.data.sources import LabeledBatch, TensorRows
+from regard.data.sources import BatchWithLabels, TensorRows
 from regard.errors import UsageError
 
 __all__ = ["CAPTION_WORDS", "PLACES", "SIZES", "WORDS_PER_DIGIT", "ImageBatch", "RenderedScenes", "SceneGenerator"]
@@ -217,7 +217,7 @@ def _render(
 
 
 @dataclass(frozen=True)
-class ImageBatch(LabeledBatch):
+class ImageBatch(BatchWithLabels):
     """Images with one label each.
 
     Args:

@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from regard.errors import DataError
 
 __all__ = [
-    "ChunkPlan", "DataPosition", "GeneratedBatches", "InMemoryBatches", "IntArray", "LabeledBatch",
+    "BatchWithLabels", "ChunkPlan", "DataPosition", "GeneratedBatches", "InMemoryBatches", "IntArray",
     "ResumableBatches", "TensorBatch", "TensorRows", "data_fingerprint", "seeded_generator", "split_by_tokens",
 ]  # fmt: skip
 
@@ -97,7 +97,7 @@ class TensorBatch:
         return {name: apply(value) for name, value in vars(self).items() if name not in skip}
 
 
-class LabeledBatch(TensorBatch):
+class BatchWithLabels(TensorBatch):
     """Base of batches of labeled examples: the last field has the labels, the others are the arguments of the model.
 
     Example:
