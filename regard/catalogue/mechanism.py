@@ -24,6 +24,15 @@ __all__ = ["KINDS", "Mechanism", "find_by_name", "parse_docstring"]
 POSITIONAL = "Depends on positions: permuting the keys changes the result."
 RANDOM = "Random in training: compared under one state of the generator."
 KINDS = ("score", "normalizer", "mask", "scope", "position", "addressing", "heads")
+NUM_QUERIES, NUM_KEYS = 8, 16
+PICTURE_FACTORIES: dict[str, Callable[..., Any]] = {
+    "score": lambda a, part, query, key: a.attend(query, key, key, score=part),
+    "normalizer": lambda a, part, query, key: a.attend(query, key, key, normalize=part),
+    "mask": lambda a, part, _, key: a.attend(key, key, key, part, score=a.Constant()),
+    "scope": lambda _, part, query, key: part(query, key, key),
+    "heads": lambda _, part, __, key: part(key, key, key),
+}
+"""How the output of a picture is computed with an example, by the kind of the mechanism."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +101,22 @@ class Mechanism:
         return self.object() if isinstance(self.object, type) else self.object
 
     def picture(self) -> Tensor:
-        """The weights (queries x keys) of a small fixed example."""
-        from regard.catalogue.pictures import picture_weights
+        """The weights (queries x keys) of a small fixed example, with queries and keys on half a circle.
 
-        return picture_weights(self, _import_attention())
+        Query i and key j are the cosines and sines of their angle and of twice the angle, so that the weights of a
+        similarity score are largest along the diagonal, and other mechanisms can be compared with it.
+        """
+        torch, attention = import_torch(), _import_attention()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # the caller's random state is preserved
+            torch.manual_seed(0)
+            if self.picture_factory:
+                weights = self.picture_factory(attention, torch)
+            elif self.kind in PICTURE_FACTORIES:
+                query, key = half_circle(NUM_QUERIES), half_circle(NUM_KEYS)
+                weights = PICTURE_FACTORIES[self.kind](attention, self.example(), query, key).weights
+            else:
+                raise NotImplementedError(f"the catalogue entry {self.name} ({self.kind}) needs a picture_factory")
+        return weights[(0,) * (weights.dim() - 2)]  # batch and heads: the first of each
 
 
 def find_by_name(mechanisms: Iterable[Mechanism], name: str) -> Mechanism:

@@ -2,17 +2,110 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from regard.attention import Dot, Epanechnikov, Mask, PositionGrid, causal, padding
+from regard.attention import Dot, Epanechnikov, Mask, PositionGrid, causal, dense, padding, softmax
 from regard.attention.normalizers.base import input_kind, is_random
 from regard.testing import laws
-from regard.testing.inputs import SampleInputs, build_with_small_sizes, make_hiding_mask, make_inputs
-from regard.testing.laws import AttentionUnderTest, require
+from regard.testing.laws import AttentionUnderTest, SampleInputs, require
 
-__all__ = ["check_mask", "check_normalizer", "check_score"]
+__all__ = [
+    "build_with_small_sizes", "check_mask", "check_normalizer", "check_score", "make_hiding_mask", "make_inputs",
+]  # fmt: skip
+
+SMALL_SIZES: dict[str, Any] = {
+    "embed_dim": 4,
+    "query_dim": 4,
+    "key_dim": 4,
+    "hidden_dim": 5,
+    "num_heads": 3,
+    "max_keys": 64,
+    "width": 2.0,
+    "k": 2,
+    "p": 0.5,
+    "temperature": 0.7,
+    "alpha": 1.5,
+    "center": 1.0,
+    "sigma": 1.5,
+    "normalize": softmax,
+    "score": Dot(),
+}
+
+
+def build_with_small_sizes(part: Any) -> Any:
+    """Return the part itself, or an instance of a class with small values for its required arguments.
+
+    Args:
+        part: a score, normalizer or mask, or its class
+
+    Example:
+        >>> from regard.attention import Additive
+        >>> build_with_small_sizes(Additive).query_proj.in_features
+        4
+    """
+    if not isinstance(part, type):
+        return part
+    required = {
+        name: SMALL_SIZES[name]
+        for name, parameter in inspect.signature(part).parameters.items()
+        if parameter.default is parameter.empty and name in SMALL_SIZES
+    }
+    try:
+        return part(**required)
+    except TypeError as error:
+        raise TypeError(
+            f"{part.__name__} could not be constructed ({error}); pass an instance instead of the class"
+        ) from None
+
+
+def make_inputs(
+    num_queries: int = 5,
+    num_keys: int = 6,
+    batch_shape: tuple[int, ...] = (2, 3),
+    query_dim: int = 4,
+    key_dim: int = 4,
+    value_dim: int = 3,
+    dtype: torch.dtype = torch.float64,
+) -> SampleInputs:
+    """Make normal random inputs, the same in every call; of two batch axes the second may be that of heads.
+
+    Args:
+        num_queries, num_keys: lengths
+        batch_shape: the batch axes
+        query_dim, key_dim, value_dim: sizes of the vectors
+        dtype: the dtype of all three
+
+    Example:
+        >>> [tuple(tensor.shape) for tensor in make_inputs(batch_shape=(2,))]
+        [(2, 5, 4), (2, 6, 4), (2, 6, 3)]
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*batch_shape, *shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    return SampleInputs(normal(num_queries, query_dim), normal(num_keys, key_dim), normal(num_keys, value_dim))
+
+
+def make_hiding_mask(num_queries: int, num_keys: int) -> Mask:
+    """Make a mask that hides some keys of each query, all of the second one, and pads one batch entry.
+
+    Args:
+        num_queries, num_keys: lengths
+
+    Example:
+        >>> make_hiding_mask(3, 4).materialize(3, 4, 1)[0].sum(-1).tolist()
+        [3, 0, 4]
+    """
+    generator = torch.Generator().manual_seed(1)
+    visible = torch.rand(num_queries, num_keys, generator=generator) < 0.7
+    visible[:, 0] = True
+    visible[1] = False
+    return dense(visible) & padding(torch.tensor([num_keys, max(num_keys - 2, 0)]))
 
 
 def check_score(
@@ -122,7 +215,7 @@ def _partial_grids(mask: Mask, queries: int, keys: int) -> list[PositionGrid]:
     ]
 
 
-def _check_algebra(mask: Mask, visible: torch.Tensor) -> None:
+def _check_algebra(mask: Mask, visible: Tensor) -> None:
     queries, keys = visible.shape[-2:]
     past = causal().materialize(queries, keys)
     for law, combined, expected in (

@@ -10,19 +10,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from regard.attention import AttentionOutput, Dropout, Mask, attend
-from regard.testing.inputs import SampleInputs
 
 __all__ = [
-    "AttentionUnderTest", "LawViolation", "batch_equals_loop", "context_equals_weighted_sum", "dtypes_agree",
-    "empty_axes_are_handled", "gradients_are_correct", "hidden_keys_are_irrelevant", "hidden_keys_have_zero_weight",
-    "key_order_is_irrelevant", "reading_weights_changes_nothing", "same_random_state",
+    "AttentionUnderTest", "LawViolation", "SampleInputs", "batch_equals_loop", "context_equals_weighted_sum",
+    "dtypes_agree", "empty_axes_are_handled", "gradients_are_correct", "hidden_keys_are_irrelevant",
+    "hidden_keys_have_zero_weight", "key_order_is_irrelevant", "reading_weights_changes_nothing", "same_random_state",
 ]  # fmt: skip
 
 
@@ -47,6 +46,41 @@ def require_close(actual: Tensor, expected: Tensor, message: str, tolerance: flo
     require(off <= tolerance, f"{message}: off by {off:.3g}, allowed {tolerance:.3g}")
 
 
+class SampleInputs(NamedTuple):
+    """Queries, keys and values for the check of a law.
+
+    Args:
+        query: queries, (*batch, queries, query_dim)
+        key: keys, (*batch, keys, key_dim)
+        value: values, (*batch, keys, value_dim)
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    @property
+    def num_queries(self) -> int:
+        return self.query.shape[-2]
+
+    @property
+    def num_keys(self) -> int:
+        return self.key.shape[-2]
+
+    @property
+    def num_batch_axes(self) -> int:
+        """The number of batch axes."""
+        return self.query.dim() - 2
+
+    def to(self, dtype: torch.dtype) -> SampleInputs:
+        """The same values in another dtype."""
+        return SampleInputs(*(tensor.to(dtype) for tensor in self))
+
+    def requiring_grad(self) -> SampleInputs:
+        """The same values as leaves that require gradients."""
+        return SampleInputs(*(tensor.detach().clone().requires_grad_() for tensor in self))
+
+
 class AttentionUnderTest:
     """Attention with copies of a score and a normalizer, for the check of a law.
 
@@ -59,7 +93,7 @@ class AttentionUnderTest:
     AttentionOutput
 
     Example:
-        >>> from regard.testing.inputs import make_inputs
+        >>> from regard.testing.checks import make_inputs
         >>> AttentionUnderTest(Dot())(*make_inputs(), None).context.shape
         torch.Size([2, 3, 5, 3])
     """
@@ -139,7 +173,7 @@ def hidden_keys_have_zero_weight(attention: AttentionUnderTest, sample: SampleIn
         mask: the mask, or None
 
     Example:
-        >>> from regard.testing.inputs import make_hiding_mask, make_inputs
+        >>> from regard.testing.checks import make_hiding_mask, make_inputs
         >>> hidden_keys_have_zero_weight(AttentionUnderTest(Dot()), make_inputs(), make_hiding_mask(5, 6))
     """
     sample = sample.requiring_grad()

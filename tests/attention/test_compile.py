@@ -27,7 +27,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 from tests.contract.mechanisms import (
     BATCH,
     COMBINED_SCORES,

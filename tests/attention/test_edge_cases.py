@@ -23,7 +23,7 @@ from regard.attention import (
     softmax,
     sparsemax,
 )
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 from tests.contract.mechanisms import SCORES
 
 each_score = pytest.mark.parametrize("score", SCORES)

@@ -33,7 +33,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 
 BATCHES = {"2D": (), "3D": (2,), "4D": (2, 3), "5D": (2, 1, 3)}
 

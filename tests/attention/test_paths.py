@@ -37,7 +37,7 @@ from regard.attention import (
 from regard.attention.fast import blocked as blocks
 from regard.attention.fast import fused
 from regard.testing import laws
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 
 
 def which(used_paths, *args, **options):

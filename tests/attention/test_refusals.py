@@ -22,7 +22,7 @@ from regard.attention import (
     kernel_sum,
     softmax,
 )
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 
 Q, K, V = torch.zeros(2, 5, 4), torch.zeros(2, 6, 4), torch.zeros(2, 6, 3)
 WRONG = {

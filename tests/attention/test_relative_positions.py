@@ -23,7 +23,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 
 # ---- ALiBi
 

@@ -26,7 +26,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 from tests.attention import reference_loops as loops
 from tests.attention.reference_loops import dot, norm, times
 

@@ -21,7 +21,7 @@ from regard.attention import (
     padding,
     softmax,
 )
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 
 CHANGES = {
     "query": lambda s: s.query.add_(1),

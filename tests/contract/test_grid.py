@@ -8,7 +8,7 @@ import torch
 
 from regard.attention import attend, kernel_sum, softmax
 from regard.testing import laws
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 from tests.contract.mechanisms import (
     BATCH,
     COMBINED_NORMALIZERS,

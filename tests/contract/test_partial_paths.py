@@ -11,7 +11,7 @@ from regard.attention import Additive, Alibi, around, attend, causal, dense, doc
 from regard.attention.fast import blocked as blocks
 from regard.attention.fast import fused
 from regard.testing import laws
-from regard.testing.inputs import make_inputs
+from regard.testing.checks import make_inputs
 from tests.contract.mechanisms import BATCH, NORMALIZERS, SCORES, matching_pairs
 from tests.contract.test_grid import both_modes, build_attention
 
