@@ -31,9 +31,8 @@ from regard.attention.fast import blocked
 from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
 from regard.attention.fast.fused import fused_attention, keeps_keys, mean_pooling
 from regard.attention.masks import Mask, as_mask
-from regard.attention.normalizers.base import as_masked_normalizer, input_kind
+from regard.attention.normalizers.base import Dropout, as_masked_normalizer, input_kind
 from regard.attention.normalizers.basic import Temperature, kernel_sum, softmax
-from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores.base import FunctionScore, Score

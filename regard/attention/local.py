@@ -10,7 +10,7 @@ from regard.attention._common import broadcast_batch_shape, check_declared_dims,
 from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, check_shapes, default_normalizer
 from regard.attention.masks import Mask, PositionGrid, around, as_mask
 from regard.attention.module import Device, Dtype, ResettableModule
-from regard.attention.normalizers.wrappers import Dropout, GaussianWindow
+from regard.attention.normalizers.base import Dropout, GaussianWindow
 from regard.attention.observers import notify_watchers
 from regard.attention.output import AttentionOutput
 from regard.attention.projected import FixedKeys, ProjectedKV

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, default_normalizer, instantiate
 from regard.attention.masks import Mask, as_mask
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
+from regard.attention.normalizers.base import Dropout
 from regard.attention.normalizers.basic import softmax
-from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionOutput
 from regard.attention.projected import FixedKeys, attend_fixed_keys

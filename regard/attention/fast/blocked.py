@@ -19,7 +19,7 @@ from regard.attention._common import broadcast_batch_shape
 from regard.attention.masks import PositionGrid
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import AroundMask
-from regard.attention.normalizers.wrappers import GaussianWindow
+from regard.attention.normalizers.base import GaussianWindow
 from regard.attention.output import AttentionInputs
 
 __all__ = ["ComputeContext", "banded_attention", "blocked_attention", "gathered_attention"]

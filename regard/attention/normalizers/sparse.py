@@ -1,6 +1,6 @@
-"""Sparse normalizers: most keys get weight 0 exactly.
+"""Sparse normalizers: most keys get weight 0 exactly, or all but one (hardmax, Sample, StraightThrough, Gumbel).
 
-All belong to one family. With z_i = (alpha - 1) (s_i - max_j s_j) <= 0,
+Sparsemax and entmax belong to one family. With z_i = (alpha - 1) (s_i - max_j s_j) <= 0,
 
     w_i = max(z_i + t, 0) ^ (1 / (alpha - 1)),    t such that the weights sum to 1
 
@@ -12,13 +12,16 @@ passes over the scores that find t here.
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import is_transformed
-from regard.attention.normalizers.base import Normalizer, Number, Scores, Weights, masked_normalizer
+from regard.attention._common import is_transformed, upcast_half
+from regard.attention.normalizers import base
+from regard.attention.normalizers.base import Normalizer, NormalizerWrapper, Number, Scores, Weights, masked_normalizer
+from regard.attention.normalizers.basic import divide_by_temperature, softmax
 from regard.errors import UsageError
 
-__all__ = ["Entmax", "entmax15", "sparsemax"]
+__all__ = ["Entmax", "Gumbel", "Sample", "StraightThrough", "entmax15", "hardmax", "sparsemax"]
 
 
 def _threshold_weights(z: Tensor, t: Tensor, alpha: float) -> Tensor:
@@ -207,3 +210,169 @@ class Entmax(Normalizer):
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         return torch.softmax(scores, -1) if self.alpha == 1 else _entmax_weights(scores, self.alpha)
+
+
+# ---- one key: the best one, or a sample
+
+
+def first_argmax_one_hot(scores: Tensor) -> Tensor:
+    """1 at the first largest score of each row, 0 elsewhere; no gradient passes."""
+    best = scores.argmax(-1, keepdim=True)
+    return torch.zeros_like(scores).scatter(-1, best, 1.0)
+
+
+@masked_normalizer
+def hardmax(scores: Scores) -> Weights:
+    """Weight 1 for the best key, the first one of ties. The gradient is 0.
+
+        w_i = 1 if i = argmax_j s_j else 0
+
+    Args:
+        scores: the masked scores
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Returns: the weights
+
+    Example:
+        >>> hardmax(torch.tensor([[1.0, 3.0, 3.0, -torch.inf]])).tolist()
+        [[0.0, 1.0, 0.0, 0.0]]
+    """
+    return first_argmax_one_hot(scores)
+
+
+class _NoisyNormalizer(Normalizer):
+    """Scores with Gumbel noise in training: the key with the largest one is a sample from their softmax."""
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.generator = generator
+
+    @property
+    def is_random(self) -> bool:
+        return self.training
+
+    def add_noise(self, scores: Tensor) -> Tensor:
+        """The scores plus -log(-log u), u uniform in (0, 1): always finite, so that a hidden key stays at -inf."""
+        if not self.training:
+            return scores
+        if self.generator is None:  # torch.rand(..., generator=None) does not compile with dynamic shapes
+            uniform = torch.rand_like(scores)
+        else:
+            uniform = torch.rand(scores.shape, generator=self.generator, dtype=scores.dtype, device=scores.device)
+        limits = torch.finfo(scores.dtype)
+        return scores - torch.log(-torch.log(uniform.clamp(limits.tiny, 1 - limits.eps / 2)))
+
+
+class Sample(_NoisyNormalizer):
+    """Weight 1 for one key, sampled from softmax; in eval mode for the best one. The gradient is 0.
+
+        w_i = 1 with probability softmax(s)_i
+
+    Train it with REINFORCE: ``log_prob`` of the sampled key has a gradient, and ``entropy`` is the usual bonus.
+
+    Args:
+        generator: the random number generator, on the device of the scores; torch.compile cannot trace one
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Xu et al. (2015), arXiv 1502.03044, hard attention.
+
+    Example:
+        >>> weights = Sample()(torch.tensor([[0.5, 1.0, -torch.inf]]))
+        >>> weights.sum().item(), weights[0, 2].item()
+        (1.0, 0.0)
+    """
+
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        return first_argmax_one_hot(self.add_noise(scores))
+
+    def log_prob(self, scores: Scores, weights: Weights) -> Float[Tensor, "*batch queries"]:
+        """The log-probability of the keys sampled in ``weights``; 0 for a query without visible keys."""
+        if scores.shape[-1] == 0:
+            return scores.sum(-1)
+        wide = upcast_half(scores)
+        log_probs = torch.log_softmax(base.fill_empty_rows(wide), -1)
+        sampled = log_probs.gather(-1, weights.argmax(-1, keepdim=True))
+        return base.zero_hidden(sampled, wide.detach().amax(-1, keepdim=True)).squeeze(-1).to(scores.dtype)
+
+    def entropy(self, scores: Scores) -> Float[Tensor, "*batch queries"]:
+        """The entropy, -sum_i w_i log w_i with w = softmax(s); 0 for a query without visible keys."""
+        if scores.shape[-1] == 0:
+            return scores.sum(-1)
+        wide = upcast_half(scores)
+        log_probs = torch.log_softmax(base.fill_empty_rows(wide), -1)
+        # 0 log 0 = 0: for a hidden key it would be 0 * -inf.
+        return -(log_probs.exp() * base.zero_hidden(log_probs, wide)).sum(-1).to(scores.dtype)
+
+
+class Gumbel(_NoisyNormalizer):
+    """Gumbel-softmax: softmax of scores with noise, a differentiable sample of one key; no noise in eval mode.
+
+        w = softmax((s + g) / temperature),    g_i = -log(-log u_i)
+
+    Args:
+        temperature: a positive number or tensor, as in `Temperature`
+        generator: the random number generator, as in `Sample`
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Jang, Gu and Poole (2017), arXiv 1611.01144; Maddison, Mnih and Teh (2017), arXiv 1611.00712.
+
+    Example:
+        >>> Gumbel(temperature=0.5).eval()(torch.zeros(1, 4)).tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
+    """
+
+    repr_settings = ("temperature",)
+
+    temperature: Tensor | Number
+
+    def __init__(self, temperature: Tensor | Number = 1.0, generator: torch.Generator | None = None) -> None:
+        super().__init__(generator)
+        base.store_positive(self, "temperature", temperature)
+
+    def compute_weights(self, scores: Tensor) -> Tensor:
+        return torch.softmax(divide_by_temperature(self.add_noise(scores), self.temperature), -1)
+
+
+class StraightThrough(NormalizerWrapper):
+    """The straight-through estimator: weight 1 for one key, with the gradient of the soft weights.
+
+        forward  w = one-hot of argmax_i normalize(s)_i, the first on ties
+        backward the gradient of normalize(s)
+
+    Around `hardmax` or `Sample` the forward pass is theirs and the gradient that of softmax; around `Sample` there are
+    also its ``log_prob`` and ``entropy``. Around `Gumbel` this is the estimator of Jang, Gu and Poole.
+
+    Args:
+        normalize: the wrapped normalizer
+
+    Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
+
+    Reference: Bengio, Léonard and Courville (2013), arXiv 1308.3432; Jang, Gu and Poole (2017), arXiv 1611.01144.
+
+    Example:
+        >>> scores = torch.tensor([[0.0, 1.0, -torch.inf]], requires_grad=True)
+        >>> weights = StraightThrough(softmax)(scores)
+        >>> weights.tolist(), torch.autograd.grad(weights[0, 1], scores)[0].abs().sum().item() > 0
+        ([[0.0, 1.0, 0.0]], True)
+    """
+
+    def __init__(self, normalize: base.NormalizeFunction) -> None:
+        super().__init__(normalize)
+        if isinstance(normalize, Sample):
+            self.log_prob = normalize.log_prob
+            self.entropy = normalize.entropy
+
+    def forward(self, scores: Scores) -> Weights:
+        if scores.shape[-1] == 0:
+            return scores
+        wide = upcast_half(scores)
+        if self.normalize is hardmax or isinstance(self.normalize, Sample):
+            hard, soft = self.normalize(wide), softmax(wide)
+        else:
+            soft = self.normalize(wide)
+            hard = first_argmax_one_hot(soft) * (soft.amax(-1, keepdim=True) > 0)
+        # The difference is exactly 0, so the result is exactly one-hot.
+        return (hard.detach() + (soft - soft.detach())).to(scores.dtype)
