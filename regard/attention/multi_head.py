@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, default_normalizer, instantiate
 from regard.attention.masks import Mask, as_mask
-from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
+from regard.attention.module import Device, Dtype, FactoryKwargs, reset_modules
 from regard.attention.normalizers.base import Dropout
 from regard.attention.normalizers.basic import softmax
-from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionOutput
-from regard.attention.projected import FixedKeys, attend_fixed_keys
+from regard.attention.projected import ProjectedKV, _AttentionModule
 from regard.attention.scores.dot import Dot, ScaledDot
 from regard.errors import ShapeError, UsageError
 
-__all__ = ["KVCache", "MultiHead", "ProjectedHeads"]
+__all__ = ["KVCache", "MultiHead"]
 
 
-class MultiHead(ResettableModule):
+class MultiHead(_AttentionModule):
     """Multi-head attention: project, split into heads, attend, concatenate, project.
 
         head_h  = attend(W_q^h query, W_k^h key, W_v^h value).context
@@ -85,6 +86,8 @@ class MultiHead(ResettableModule):
             )
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
         self.head_dim = embed_dim // num_heads
+        # One head of keys for all heads of queries broadcasts by itself.
+        self.num_groups = 1 if num_kv_heads == 1 else num_heads // num_kv_heads
         kv_dim = num_kv_heads * self.head_dim
         key_dim = embed_dim if key_dim is None else key_dim
         value_dim = key_dim if value_dim is None else value_dim
@@ -157,25 +160,23 @@ class MultiHead(ResettableModule):
             attend_unwatched(heads_query, heads_key, heads_value, mask, self.score, self.normalize, self.num_groups)
         )
 
-    def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedHeads:
+    def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, which are projected once."""
-        return ProjectedHeads(self, key, key if value is None else value, mask)
+        return super().precompute(key, key if value is None else value, mask)
 
-    def attend_projected(self, query: Tensor, keys: FixedKeys) -> AttentionOutput:
-        """Attend to keys and values that are projected already; `ProjectedHeads` calls it."""
-        heads_query = self._split_heads(self.q_proj(query))
-        return self._project_output(attend_fixed_keys(heads_query, keys, self.normalize))
+    def attend_projected(self, query: Tensor, keys: ProjectedKV) -> AttentionOutput:
+        """Attend to keys and values that are projected already; `ProjectedKV` calls it."""
+        self._check_inputs(query=query)
+        return self._project_output(keys.attend(self._split_heads(self.q_proj(query))))
 
-    @property
-    def num_groups(self) -> int:
-        """How many heads of queries share one head of keys; one head for all broadcasts by itself."""
-        return 1 if self.num_kv_heads == 1 else self.num_heads // self.num_kv_heads
+    def _project_kv(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
+        self._check_inputs(key=key, value=value)
+        heads_key, heads_value = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
+        return heads_key, heads_value, [self.k_proj, self.v_proj, self.score]
 
     def _project_output(self, output: AttentionOutput) -> AttentionOutput:
         context = self.out_proj(output.context.transpose(-3, -2).flatten(-2))
-        output = output.replace_context(context)
-        is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()
-        return output if is_unwatched else notify_watchers(self, output)
+        return self._notified(output.replace_context(context))
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
@@ -215,40 +216,6 @@ class MultiHead(ResettableModule):
                     layer.bias.copy_(bias)
                 converted.out_proj.bias.copy_(module.out_proj.bias)
         return converted.train(module.training)
-
-
-class ProjectedHeads(FixedKeys):
-    """A MultiHead with fixed keys and values: ``attention.precompute(key, value, mask)(query)``.
-
-    Args:
-        multi_head: the attention
-        key: (*batch, keys, key_dim)
-        value: (*batch, keys, value_dim)
-        mask: the visible keys
-
-    Example:
-        >>> memory = MultiHead(8, 2).precompute(torch.randn(2, 5, 8))
-        >>> memory(torch.randn(2, 1, 8)).weights.shape
-        torch.Size([2, 2, 1, 5])
-    """
-
-    def __init__(self, multi_head: MultiHead, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None):
-        multi_head._check_inputs(key=key, value=value)
-        self.multi_head = multi_head
-        super().__init__(
-            multi_head.score,
-            multi_head._split_heads(multi_head.k_proj(key)),
-            multi_head._split_heads(multi_head.v_proj(value)),
-            mask,
-            [multi_head.k_proj, multi_head.v_proj, multi_head.score],
-            multi_head.num_groups,
-        )
-
-    def __call__(self, query: Tensor) -> AttentionOutput:
-        """Attend with a query (*batch, queries, embed_dim)."""
-        self.assert_unchanged()
-        self.multi_head._check_inputs(query=query)
-        return self.multi_head.attend_projected(query, self)
 
 
 class KVCache:

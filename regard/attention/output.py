@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +17,7 @@ from regard.attention.normalizers.base import Dropout, is_random
 from regard.attention.scores.base import Score
 from regard.errors import StaleStateError
 
-__all__ = ["AttentionInputs", "AttentionOutput", "CallSnapshot", "ExportedAttentionOutput"]
+__all__ = ["AttentionInputs", "AttentionOutput", "CallSnapshot", "ExportedAttentionOutput", "TensorVersions"]
 
 
 @dataclass
@@ -94,6 +94,23 @@ class AttentionInputs:
         return self.replace(key=key, value=value, num_groups=1)
 
 
+class TensorVersions:
+    """The version counters of some tensors; inference tensors have none, so their changes go unnoticed.
+
+    Args:
+        tensors: the tensors whose versions are compared
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]):
+        tracked = () if torch.compiler.is_compiling() else tensors
+        self.tensors = [tensor for tensor in tracked if not tensor.is_inference()]
+        self.versions = [tensor._version for tensor in self.tensors]
+
+    def is_unchanged(self) -> bool:
+        """Whether no tensor was changed in place."""
+        return [tensor._version for tensor in self.tensors] == self.versions
+
+
 class CallSnapshot:
     """The state of one call: grad, autocast and training modes, hyperparameters, and versions of tensors.
 
@@ -115,24 +132,19 @@ class CallSnapshot:
     def __init__(self, inputs: AttentionInputs):
         self.grad_enabled = torch.is_grad_enabled()
         self.autocast_state = _autocast_state(inputs.query.device.type)
-        self.training_modes: list[tuple[nn.Module, bool]] = []
-        self.hyperparameters: list[tuple[nn.Module, list[object]]] = []
-        self.tensor_versions: list[tuple[Tensor, int]] = []
+        self.hyperparameters: list[tuple[nn.Module, bool, list[object]]] = []
+        tensors = [inputs.query, inputs.key, *([] if inputs.mask is None else inputs.mask.tensors())]
         if not torch.compiler.is_compiling():
             parts = (inputs.score, inputs.normalize)
             modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
-            self.training_modes = [(module, module.training) for module in modules]
-            self.hyperparameters = [(module, _hyperparameters(module)) for module in modules]
-            tensors = [inputs.query, inputs.key, *([] if inputs.mask is None else inputs.mask.tensors())]
-            tensors += [value for _, values in self.hyperparameters for value in values if isinstance(value, Tensor)]
-            self.tensor_versions = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]
+            self.hyperparameters = [(module, module.training, _hyperparameters(module)) for module in modules]
+            tensors += [v for *_, values in self.hyperparameters for v in values if isinstance(v, Tensor)]
+        self.versions = TensorVersions(tensors)
 
     def assert_unchanged(self) -> None:
         """Raise if a tensor or hyperparameter has changed since: the weights would be those of another call."""
-        is_written = any(tensor._version != version for tensor, version in self.tensor_versions)
-        if is_written or not all(
-            _is_unchanged(_hyperparameters(module), saved) for module, saved in self.hyperparameters
-        ):
+        settings = ((_hyperparameters(module), saved) for module, _, saved in self.hyperparameters)
+        if not self.versions.is_unchanged() or not all(_is_unchanged(current, saved) for current, saved in settings):
             raise StaleStateError(
                 "the weights can no longer be read: a tensor, parameter or setting of this call was changed since "
                 "(by an optimizer step, perhaps); read .weights before that"
@@ -140,7 +152,7 @@ class CallSnapshot:
 
     def run(self, function: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The result of ``function`` in the modes of the snapshot."""
-        changed = [(module, mode) for module, mode in self.training_modes if module.training != mode]
+        changed = [(module, mode) for module, mode, _ in self.hyperparameters if module.training != mode]
         for module, mode in changed:
             module.training = mode
         try:

@@ -14,9 +14,9 @@ from regard.attention import (
     ScaledDot,
     causal,
     dense,
+    equation,
     hardmax,
     padding,
-    projected,
     softmax,
     window,
 )
@@ -54,8 +54,8 @@ def test_every_call_equals_a_call_with_all_arguments(score, mask):
 
 def test_a_decoding_step_validates_nothing(monkeypatch):
     calls = []
-    validate = projected.validate
-    monkeypatch.setattr(projected, "validate", lambda *args: calls.append(1) or validate(*args))
+    validate = equation.validate
+    monkeypatch.setattr(equation, "validate", lambda *args: calls.append(1) or validate(*args))
     memory = Attention(Additive(4, 4, 6)).precompute(torch.randn(2, 5, 4), torch.randn(2, 5, 3), padding([5, 2]))
     for _ in range(4):
         memory(torch.randn(2, 1, 4))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.attention import Attention, Constant
-from regard.attention.pooling import AttentionPool
+from regard.attention.layers import AttentionPool
 from regard.data.images import ImageLike, to_rgb
 from regard.data.questions import QUESTION_TYPES, SINGLE_DIGIT_TYPES, ImageQuestions, QuestionBatch, encode_question
 from regard.data.scenes import RenderedScenes

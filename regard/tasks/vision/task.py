@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from regard.attention.pooling import AttentionPool, MaxPool
+from regard.attention.layers import AttentionPool, MaxPool
 from regard.data.images import ImageLike, load_gray_images
 from regard.data.questions import (
     ANSWERS,

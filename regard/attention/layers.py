@@ -1,4 +1,4 @@
-"""Local attention: each query attends to a few keys around one position."""
+"""Attention as modules: with a score and a normalizer, local, and as pooling."""
 
 from __future__ import annotations
 
@@ -6,22 +6,67 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_batch_shape, check_declared_dims, upcast_half
-from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, check_shapes, default_normalizer
-from regard.attention.masks import Mask, PositionGrid, around, as_mask
+from regard.attention._common import broadcast_batch_shape, check_declared_dims, part_name, upcast_half
+from regard.attention.equation import (
+    NormalizerLike,
+    ScoreLike,
+    attend_unwatched,
+    check_shapes,
+    default_normalizer,
+    instantiate,
+)
+from regard.attention.masks import Mask, PositionGrid, around, as_mask, padding
 from regard.attention.module import Device, Dtype, ResettableModule
 from regard.attention.normalizers.base import Dropout, GaussianWindow
-from regard.attention.observers import notify_watchers
 from regard.attention.output import AttentionOutput
-from regard.attention.projected import FixedKeys, ProjectedKV
-from regard.errors import UsageError
+from regard.attention.projected import ProjectedKV, _AttentionModule
+from regard.attention.scores.dot import ScaledDot
+from regard.errors import UnsupportedError, UsageError
 
-__all__ = ["LocalM", "LocalP"]
+__all__ = ["Attention", "AttentionPool", "LocalM", "LocalP", "MaxPool"]
 
 QueryPositions = Int[Tensor, "*p queries"] | int | None
 
 
-class _LocalAttention(ResettableModule):
+class Attention(_AttentionModule):
+    """Attention as a module: a score and a normalizer, to be trained inside a model.
+
+        attention(query, key, value, mask) = attend(query, key, value, mask, score=score, normalize=normalize)
+
+    Args:
+        score: from query and key to scores; ScaledDot() by default
+        normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
+        AttentionOutput with context (*batch, queries, value_dim)
+
+    Example:
+        >>> attention = Attention(ScaledDot())
+        >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
+        torch.Size([2, 3, 6])
+    """
+
+    def __init__(self, score: ScoreLike | None = None, normalize: NormalizerLike | None = None):
+        super().__init__()
+        self.score = ScaledDot() if score is None else instantiate(score, "score")
+        self.normalize = None if normalize is None else instantiate(normalize, "normalize")
+
+    def forward(
+        self,
+        query: Float[Tensor, "*q queries query_dim"] | None,
+        key: Float[Tensor, "*k keys key_dim"],
+        value: Float[Tensor, "*v keys value_dim"],
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+    ) -> AttentionOutput:
+        """Attend as `attend` does, with the score and the normalizer of this module."""
+        return self._notified(attend_unwatched(query, key, value, mask, self.score, self.normalize))
+
+    def extra_repr(self) -> str:
+        is_function = self.normalize is not None and not isinstance(self.normalize, nn.Module)
+        return f"normalize={part_name(self.normalize)}" if is_function else ""
+
+
+class _LocalAttention(_AttentionModule):
     """What LocalM and LocalP share: a score, a radius, and a mask and a normalizer that depend on the query."""
 
     repr_settings = ("radius",)
@@ -47,43 +92,33 @@ class _LocalAttention(ResettableModule):
             mask: the visible keys
             query_positions: the position of the first query, or of each query as (*batch, queries); 0 by default
         """
-        return self._attend(self.score, query, key, value, mask, query_positions)
+        return self._attend(self.score, (query, key, value), mask, query_positions)
 
     def attend_projected(
-        self, query: Tensor, keys: FixedKeys, query_positions: QueryPositions = None
+        self, query: Tensor, keys: ProjectedKV, query_positions: QueryPositions = None
     ) -> AttentionOutput:
         """Attend to keys that are projected already; `ProjectedKV` calls it."""
-        return self._attend(keys.score, query, keys.key, keys.value, keys.mask, query_positions)
+        return self._attend(keys.score, (query, keys.key, keys.value), keys.mask, query_positions)
 
     def _attend(
-        self,
-        score: ScoreLike,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | Tensor | None,
-        query_positions: QueryPositions,
+        self, score: ScoreLike, tensors: tuple[Tensor, ...], mask: Mask | Tensor | None, positions: QueryPositions
     ) -> AttentionOutput:
+        query, key, value = tensors
         grid, mask = _make_grid(query, key, value, mask)
         if mask is None:
             num_visible = torch.full((1, 1), grid.num_keys, device=grid.key_positions.device)
         else:
             num_visible = mask.count_visible(grid)
-        center = self._centers(query, num_visible, query_positions, grid)
+        center = self._centers(query, num_visible, positions, grid)
         nearby = around(center, self.radius)
         visible = nearby if mask is None else mask & nearby
-        normalize = self._normalizer_at(center)
-        return notify_watchers(self, attend_unwatched(query, key, value, visible, score, normalize))
+        return self._notified(attend_unwatched(query, key, value, visible, score, self._normalizer_at(center)))
 
     def _centers(self, query: Tensor, num_visible: Tensor, positions: QueryPositions, grid: PositionGrid) -> Tensor:
         raise NotImplementedError
 
     def _normalizer_at(self, center: Tensor) -> NormalizerLike | None:
         return self.normalize
-
-    def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
-        """The same attention with fixed keys and values, whose projections are computed once."""
-        return ProjectedKV(self, key, value, mask)
 
 
 class LocalM(_LocalAttention):
@@ -221,3 +256,90 @@ def _query_positions(query_positions: QueryPositions, grid: PositionGrid) -> Ten
     if isinstance(query_positions, Tensor) and query_positions.dim():
         return grid.align_leading(query_positions.to(grid.key_positions.device)[..., None], 2)
     return grid.query_positions if query_positions is None else grid.query_positions + query_positions
+
+
+class AttentionPool(ResettableModule):
+    """Attention with learned queries, or with none, over the vectors of each row.
+
+    Args:
+        attention: the attention; a score that takes no query (`Additive(None, ...)`, `Constant()`) needs no `query_dim`
+        query_dim: size of a learned query; None for no query
+        num_queries: number of learned queries
+        init_std: standard deviation of the initial queries
+        device, dtype: of the queries, as in PyTorch; `attention` has its own
+
+    Shape: features (batch, positions, dim), lengths (batch,) -> context (batch, num_queries, dim) and, with
+        `need_weights`, weights (batch, num_queries, positions)
+
+    Example:
+        >>> pool = AttentionPool(Attention(Bilinear(6, 8)), query_dim=6, num_queries=10)
+        >>> context, weights = pool(torch.rand(2, 49, 8), need_weights=True)
+        >>> context.shape, weights.shape
+        (torch.Size([2, 10, 8]), torch.Size([2, 10, 49]))
+    """
+
+    repr_settings = ("num_queries",)
+
+    def __init__(
+        self,
+        attention: Attention,
+        query_dim: int | None = None,
+        *,
+        num_queries: int = 1,
+        init_std: float = 1.0,
+        device: Device = None,
+        dtype: Dtype = None,
+    ):
+        super().__init__()
+        if query_dim is None and num_queries != 1:
+            raise UsageError(
+                f"AttentionPool: num_queries={num_queries} needs a query_dim; without queries all would be equal"
+            )
+        self.attention, self.num_queries, self.init_std = attention, num_queries, init_std
+        self.query: nn.Parameter | None = None
+        if query_dim is not None:
+            self.query = nn.Parameter(torch.empty(num_queries, query_dim, device=device, dtype=dtype))
+            self._init_parameters()
+
+    def _init_parameters(self) -> None:
+        if self.query is not None:
+            with torch.no_grad():
+                self.query.normal_().mul_(self.init_std)
+
+    def forward(
+        self,
+        features: Float[Tensor, "batch positions dim"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "batch queries dim"], Float[Tensor, "batch queries positions"] | None]:
+        """Contexts of the queries, and their weights if `need_weights`; positions from `lengths` on are hidden."""
+        mask = None if lengths is None else padding(lengths)
+        output = self.attention(self.query, features, features, mask)
+        return output.context, output.weights if need_weights else None
+
+
+class MaxPool(ResettableModule):
+    """The maximum of each element over the vectors of each row. It has no weights.
+
+    Shape: features (batch, positions, dim), lengths (batch,) -> (batch, 1, dim) and None
+
+    Example:
+        >>> MaxPool()(torch.rand(2, 49, 8))[0].shape
+        torch.Size([2, 1, 8])
+    """
+
+    num_queries = 1
+
+    def forward(
+        self,
+        features: Float[Tensor, "batch positions dim"],
+        lengths: Int[Tensor, " batch"] | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "batch 1 dim"], None]:
+        """The maxima; positions from `lengths` on are hidden."""
+        if need_weights:
+            raise UnsupportedError("MaxPool: a maximum has no weights; use AttentionPool")
+        if lengths is not None:
+            is_visible = torch.arange(features.shape[1], device=features.device) < lengths[:, None]
+            features = features.masked_fill(~is_visible[..., None], -torch.inf)
+        return features.amax(1, keepdim=True), None
