@@ -33,42 +33,29 @@ RowWeights = Float[Tensor, "*batch heads rows"]
 OffsetWeights = Float[Tensor, "*batch heads offsets"]
 PerHead = Float[Tensor, "*batch heads"]
 
-AXES = {
-    "memory": ("*batch", "rows", "width"),
-    "key": ("*batch", "heads", "width"),
-    "erase": ("*batch", "heads", "width"),
-    "add": ("*batch", "heads", "width"),
-    "weights": ("*batch", "heads", "rows"),
-    "previous": ("*batch", "heads", "rows"),
-    "offsets": ("*batch", "heads", "offsets"),
-    "strength": ("*batch", "heads"),
-    "gate": ("*batch", "heads"),
-    "sharpness": ("*batch", "heads"),
-}
 MAX_ROLLED_OFFSETS = 7  # up to here a sum of rolled copies is faster than windows, measured on CPU
 
 
-def _check_and_upcast(function: str, **arguments: Tensor) -> tuple[torch.dtype, list[Tensor]]:
+def _check_and_upcast(function: str, *values: Tensor) -> tuple[torch.dtype, list[Tensor]]:
     """The dtype of the result, and the arguments in float32 or wider; raises if a shape does not fit."""
     sizes: dict[str, tuple[object, str]] = {}
-    for name, value in arguments.items():
-        _check_axes(function, name, value, sizes)
-    dtype = functools.reduce(torch.promote_types, [value.dtype for value in arguments.values()])
+    for (name, axes), value in zip(AXES[function].items(), values, strict=True):
+        _check_axes(f"{function}: {name}", axes, value, sizes)
+    dtype = functools.reduce(torch.promote_types, [value.dtype for value in values])
     wide = torch.promote_types(dtype, torch.float32)
-    return dtype, [value.to(wide) for value in arguments.values()]
+    return dtype, [value.to(wide) for value in values]
 
 
-def _check_axes(function: str, name: str, value: Tensor, sizes: dict[str, tuple[object, str]]) -> None:
+def _check_axes(name: str, axes: list[str], value: Tensor, sizes: dict[str, tuple[object, str]]) -> None:
     """Raise if a tensor has too few axes, or another size than an earlier argument has in an axis."""
-    axes = AXES[name]
-    expected = f"{function}: {name} must be a tensor ({', '.join(axes)})"
+    expected = f"{name} must be a tensor ({', '.join(axes)})"
     if not isinstance(value, Tensor):
         raise TypeError(f"{expected}, not {type(value).__name__}.")
     shape, batch_axes = tuple(value.shape), value.ndim - (len(axes) - 1)
     if batch_axes < 0:
         raise ShapeError(f"{expected}, but its shape is {shape}.")
     for axis, size in zip(axes, (shape[:batch_axes], *shape[batch_axes:]), strict=True):
-        first, other = sizes.setdefault(axis, (size, name))
+        first, other = sizes.setdefault(axis, (size, name.split()[-1]))
         if first != size:
             raise ShapeError(f"{expected} with {axis.strip('*')} {first} as in {other}, but its shape is {shape}.")
 
@@ -95,7 +82,7 @@ def content(key: HeadVectors, memory: Memory, strength: PerHead) -> RowWeights:
         >>> content(torch.randn(2, 1, 4), torch.randn(2, 8, 4), torch.ones(2, 1)).shape
         torch.Size([2, 1, 8])
     """
-    dtype, (key, memory, strength) = _check_and_upcast("content", key=key, memory=memory, strength=strength)
+    dtype, (key, memory, strength) = _check_and_upcast("content", key, memory, strength)
     with autocast_disabled(memory):
         return notify_watchers(None, _content_unwatched(key, memory, strength)).weights.to(dtype)
 
@@ -126,7 +113,7 @@ def interpolate(weights: RowWeights, previous: RowWeights, gate: PerHead) -> Row
         >>> interpolate(torch.eye(3), torch.eye(3), torch.ones(3)).shape
         torch.Size([3, 3])
     """
-    dtype, (weights, previous, gate) = _check_and_upcast("interpolate", weights=weights, previous=previous, gate=gate)
+    dtype, (weights, previous, gate) = _check_and_upcast("interpolate", weights, previous, gate)
     return torch.lerp(previous, weights, gate.unsqueeze(-1)).to(dtype)  # exact at both ends
 
 
@@ -149,7 +136,7 @@ def shift(weights: RowWeights, offsets: OffsetWeights) -> RowWeights:
         >>> shift(torch.eye(5), torch.tensor([0.0, 0.1, 0.9]).expand(5, 3)).shape
         torch.Size([5, 5])
     """
-    dtype, (weights, offsets) = _check_and_upcast("shift", weights=weights, offsets=offsets)
+    dtype, (weights, offsets) = _check_and_upcast("shift", weights, offsets)
     rows, width = weights.shape[-1], offsets.shape[-1]
     if width % 2 == 0:
         raise UsageError(f"shift: offsets must have an odd size, for -r..r, but it is {width}.")
@@ -196,7 +183,7 @@ def sharpen(weights: RowWeights, sharpness: PerHead) -> RowWeights:
         >>> sharpen(torch.rand(2, 1, 8), torch.full((2, 1), 3.0)).shape
         torch.Size([2, 1, 8])
     """
-    dtype, (weights, sharpness) = _check_and_upcast("sharpen", weights=weights, sharpness=sharpness)
+    dtype, (weights, sharpness) = _check_and_upcast("sharpen", weights, sharpness)
     # In logarithms no power underflows to 0 / 0. The logarithm of 0 needs a floor, added and not clamped to,
     # so that the slope at 0 is right: 1 / sum for sharpness 1, 0 for more. Lower down, exp() would be 0.
     floor = 1e8 * torch.finfo(weights.dtype).tiny
@@ -239,14 +226,7 @@ def address(
         torch.Size([2, 1, 8])
     """
     dtype, (key, strength, gate, offsets, sharpness, memory, previous) = _check_and_upcast(
-        "address",
-        key=key,
-        strength=strength,
-        gate=gate,
-        offsets=offsets,
-        sharpness=sharpness,
-        memory=memory,
-        previous=previous,
+        "address", key, strength, gate, offsets, sharpness, memory, previous
     )
     with autocast_disabled(memory):
         if can_use_fast_address(memory.shape[-2], offsets.shape[-1]):
@@ -274,7 +254,7 @@ def read(weights: RowWeights, memory: Memory) -> HeadVectors:
         >>> read(torch.full((2, 1, 8), 1 / 8), torch.randn(2, 8, 4)).shape
         torch.Size([2, 1, 4])
     """
-    dtype, (weights, memory) = _check_and_upcast("read", weights=weights, memory=memory)
+    dtype, (weights, memory) = _check_and_upcast("read", weights, memory)
     with autocast_disabled(memory):
         return (weights @ memory).to(dtype)
 
@@ -302,9 +282,7 @@ def write(memory: Memory, weights: RowWeights, erase: HeadVectors, add: HeadVect
         >>> write(torch.randn(2, 8, 4), weights, erase=ones, add=ones).shape
         torch.Size([2, 8, 4])
     """
-    dtype, (memory, weights, erase, add) = _check_and_upcast(
-        "write", memory=memory, weights=weights, erase=erase, add=add
-    )
+    dtype, (memory, weights, erase, add) = _check_and_upcast("write", memory, weights, erase, add)
     if not is_transformed():
         with autocast_disabled(memory):
             return write_fast(memory, weights, erase, add).to(dtype)
@@ -315,3 +293,12 @@ def write(memory: Memory, weights: RowWeights, erase: HeadVectors, add: HeadVect
     for head, head_add in zip(heads, add.unsqueeze(-2).unbind(-3), strict=True):
         memory = torch.addcmul(memory, head, head_add)
     return memory.to(dtype)
+
+
+AXES = {
+    function.__name__: {
+        name: hint.dim_str.split() for name, hint in function.__annotations__.items() if name != "return"
+    }
+    for function in (address, content, interpolate, read, sharpen, shift, write)
+}
+"""The axes of each argument, from the annotations."""
