@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from regard.attention.scores.dot import Dot, ScaledDot
 from regard.errors import ShapeError, UsageError
 
 __all__ = ["KVCache", "MultiHead"]
+
+IN_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 class MultiHead(_AttentionModule):
@@ -74,16 +77,10 @@ class MultiHead(_AttentionModule):
     ):
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if num_heads < 1 or embed_dim % num_heads:
-            raise UsageError(
-                f"MultiHead: embed_dim must be a multiple of num_heads, got embed_dim={embed_dim}, "
-                f"num_heads={num_heads}"
-            )
-        if num_kv_heads < 1 or num_heads % num_kv_heads:
-            raise UsageError(
-                f"MultiHead: num_heads must be a multiple of num_kv_heads, got num_heads={num_heads}, "
-                f"num_kv_heads={num_kv_heads}"
-            )
+        sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
+        for (name, size), (part, count) in pairwise(sizes.items()):
+            if count < 1 or size % count:
+                raise UsageError(f"MultiHead: {name} must be a multiple of {part}, got {name}={size}, {part}={count}")
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
         self.head_dim = embed_dim // num_heads
         # One head of keys for all heads of queries broadcasts by itself.
@@ -171,8 +168,8 @@ class MultiHead(_AttentionModule):
 
     def _project_kv(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
         self._check_inputs(key=key, value=value)
-        heads_key, heads_value = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
-        return heads_key, heads_value, [self.k_proj, self.v_proj, self.score]
+        modules = [self.k_proj, self.v_proj, self.score]
+        return self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value)), modules
 
     def _project_output(self, output: AttentionOutput) -> AttentionOutput:
         context = self.out_proj(output.context.transpose(-3, -2).flatten(-2))
@@ -194,27 +191,18 @@ class MultiHead(_AttentionModule):
         """The same attention with a copy of the weights of PyTorch's module; the result is always batch-first."""
         if module.bias_k is not None or module.add_zero_attn:
             raise UsageError("MultiHead.from_torch: add_bias_kv and add_zero_attn have no counterpart here")
-        embed_dim = module.embed_dim
-        converted = cls(
-            embed_dim,
-            module.num_heads,
-            key_dim=module.kdim,
-            value_dim=module.vdim,
-            bias=module.in_proj_bias is not None,
-            dropout=module.dropout,
-        ).to(module.out_proj.weight)
+        has_bias = module.in_proj_bias is not None
+        options: dict[str, Any] = {"key_dim": module.kdim, "value_dim": module.vdim, "dropout": module.dropout}
+        converted = cls(module.embed_dim, module.num_heads, bias=has_bias, **options).to(module.out_proj.weight)
         in_proj: Tensor | None = module.in_proj_weight
         separate = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-        weights = separate if in_proj is None else in_proj.split(embed_dim)
-        projections = (converted.q_proj, converted.k_proj, converted.v_proj)
-        with torch.no_grad():
-            for layer, weight in zip(projections, weights, strict=True):
-                layer.weight.copy_(weight)
-            converted.out_proj.weight.copy_(module.out_proj.weight)
-            if module.in_proj_bias is not None:
-                for layer, bias in zip(projections, module.in_proj_bias.split(embed_dim), strict=True):
-                    layer.bias.copy_(bias)
-                converted.out_proj.bias.copy_(module.out_proj.bias)
+        weights = separate if in_proj is None else in_proj.chunk(3)
+        state = {f"out_proj.{name}": tensor for name, tensor in module.out_proj.state_dict().items()}
+        state |= {f"{name}.weight": weight for name, weight in zip(IN_PROJECTIONS, weights, strict=True)}
+        if has_bias:
+            biases = module.in_proj_bias.chunk(3)
+            state |= {f"{name}.bias": bias for name, bias in zip(IN_PROJECTIONS, biases, strict=True)}
+        converted.load_state_dict(state)
         return converted.train(module.training)
 
 

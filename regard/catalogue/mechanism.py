@@ -24,6 +24,8 @@ __all__ = ["KINDS", "Mechanism", "find_by_name", "parse_docstring"]
 POSITIONAL = "Depends on positions: permuting the keys changes the result."
 RANDOM = "Random in training: compared under one state of the generator."
 KINDS = ("score", "normalizer", "mask", "scope", "position", "addressing", "heads")
+EXAMPLE_SIZES = {"embed_dim": 4, "query_dim": 4, "key_dim": 4, "hidden_dim": 8, "num_heads": 2, "max_keys": 64}
+EXAMPLE_SETTINGS = {"max_positions": 64, "radius": 3, "temperature": 0.25, "alpha": 1.3, "k": 3, "p": 0.1}
 NUM_QUERIES, NUM_KEYS = 8, 16
 PICTURE_FACTORIES: dict[str, Callable[..., Any]] = {
     "score": lambda a, part, query, key: a.attend(query, key, key, score=part),
@@ -48,7 +50,7 @@ class Mechanism:
         aliases: other names
         law_exceptions: the laws that do not hold for it
         example_factory: from the module `regard.attention` to a small example; by default an instance of the class
-            without arguments, or the function itself
+            with small sizes for its required arguments, or the function itself
         picture_factory: from the modules `regard.attention` and torch to the weights of its picture; derived from the
             kind by default
 
@@ -96,9 +98,13 @@ class Mechanism:
 
     def example(self) -> Any:
         """A small example for queries, keys and values with 4 features each, as in the picture."""
+        attention = _import_attention()
         if self.example_factory:
-            return self.example_factory(_import_attention())
-        return self.object() if isinstance(self.object, type) else self.object
+            return self.example_factory(attention)
+        from regard.testing.checks import build_with_small_sizes
+
+        parts = {"score": attention.ScaledDot(), "normalize": attention.softmax}
+        return build_with_small_sizes(self.object, {**EXAMPLE_SIZES, **EXAMPLE_SETTINGS, **parts})
 
     def picture(self) -> Tensor:
         """The weights (queries x keys) of a small fixed example, with queries and keys on half a circle.

@@ -86,7 +86,6 @@ SCOPES = (
         fast_path="Only the near keys are gathered.",
         aliases=("local-p", "predictive"),
         law_exceptions=POSITIONAL + " The weights are not renormalized.",
-        example_factory=lambda a: a.LocalP(a.ScaledDot(), query_dim=4, hidden_dim=8, radius=3),
     ),
 )
 
@@ -99,7 +98,6 @@ HEADS = (
         cost="4 projections of n d^2, and m n d multiplications",
         fast_path="That of its score; keys that a group of heads shares are not copied.",
         aliases=("multi-head", "grouped-query", "multi-query", "gqa", "mqa"),
-        example_factory=lambda a: a.MultiHead(embed_dim=4, num_heads=2),
     ),
 )
 
@@ -110,7 +108,6 @@ POSITIONS = (
         summary_zh="为每个位置加上不同频率的正弦和余弦。",
         cost="n d sines",
         aliases=("positional encoding",),
-        example_factory=lambda a: a.Sinusoidal(embed_dim=4),
         picture_factory=lambda a, torch: similarity_weights(a.Sinusoidal(embed_dim=16).encoding(16)),
     ),
     position(
@@ -118,7 +115,6 @@ POSITIONS = (
         summary_zh="为每个位置加上一个可学习的向量。",
         cost="n d additions",
         aliases=("positional embedding",),
-        example_factory=lambda a: a.Learned(max_positions=64, embed_dim=4),
         picture_factory=lambda a, torch: similarity_weights(50 * a.Learned(max_positions=16, embed_dim=16).table),
     ),
     position(
@@ -127,7 +123,6 @@ POSITIONS = (
         cost="(m + n) d multiplications",
         fast_path="Rotated once, then that of the wrapped score.",
         aliases=("rope",),
-        example_factory=lambda a: a.Rotary(a.ScaledDot()),
         picture_factory=lambda a, torch: a.attend(*[torch.ones(16, 8) * 2] * 3, score=a.Rotary(a.Dot())).weights,
     ),
     position(
@@ -135,7 +130,6 @@ POSITIONS = (
         summary_zh="对距离的线性惩罚，每个头有各自的斜率。",
         cost="m n additions a head",
         fast_path="A bias of the fused kernel; in a window only near the diagonal.",
-        example_factory=lambda a: a.Alibi(num_heads=2),
         picture_factory=lambda a, torch: (
             a.attend(*[torch.zeros(8, 16, 4)] * 3, score=a.ScaledDot() + a.Alibi(8)).weights
         ),
@@ -146,7 +140,6 @@ POSITIONS = (
         cost="m n additions a head",
         fast_path="A bias of the fused kernel, trained through it.",
         aliases=("t5",),
-        example_factory=lambda a: a.RelativeBias(num_heads=2),
         picture_factory=lambda a, torch: (
             a.attend(*[torch.zeros(1, 16, 4)] * 3, score=a.ScaledDot() + 100 * a.RelativeBias(1)).weights
         ),

@@ -46,7 +46,6 @@ SCORES = (
         cost="m d^2 + m n d multiplications",
         fast_path=f"Each query is projected once, then {FUSED}.",
         aliases=("general", "luong general", "multiplicative"),
-        example_factory=lambda a: a.Bilinear(query_dim=4, key_dim=4),
     ),
     score(
         "Additive",
@@ -55,7 +54,6 @@ SCORES = (
         fast_path="tanh(a + b) from exponentials computed once per query and once per key: one multiply-add and one "
         "division per pair.",
         aliases=("bahdanau", "mlp", "hierarchical", "han"),
-        example_factory=lambda a: a.Additive(query_dim=4, key_dim=4, hidden_dim=8),
     ),
     score(
         "Concat",
@@ -63,7 +61,6 @@ SCORES = (
         cost="m n h tanh, and m n h^2 multiplications for each layer beyond the first",
         fast_path="With one layer that of Additive; more layers are computed pair by pair.",
         aliases=("luong concat",),
-        example_factory=lambda a: a.Concat(query_dim=4, key_dim=4, hidden_dim=8),
     ),
     score(
         "Cosine",
@@ -79,7 +76,6 @@ SCORES = (
         cost="m n d multiplications",
         fast_path="-|q - k|^2 / 2 as a dot product of centered vectors, in float64 for large norms, fused.",
         aliases=("nadaraya-watson", "kernel regression", "rbf"),
-        example_factory=lambda a: a.Gaussian(width=1.0),
     ),
     score(
         "Boxcar",
@@ -106,7 +102,6 @@ SCORES = (
         fast_path="One linear layer.",
         aliases=("luong location",),
         law_exceptions=POSITIONAL + " Keys beyond max_keys are hidden.",
-        example_factory=lambda a: a.Location(query_dim=4, max_keys=64),
     ),
     score(
         "Energy",
@@ -114,7 +109,6 @@ SCORES = (
         cost="m d^2 + m n d multiplications",
         fast_path=f"Each query is projected once, then {FUSED}.",
         aliases=("position attention",),
-        example_factory=lambda a: a.Energy(query_dim=4, key_dim=4),
     ),
 )
 
@@ -132,7 +126,6 @@ NORMALIZERS = (
         summary_zh="带温度的 softmax：越冷越尖锐，越热越平均。",
         cost="one exponential a score",
         fast_path="Folded into the scale of the fused kernel.",
-        example_factory=lambda a: a.Temperature(0.25),
     ),
     normalizer(
         "sigmoid",
@@ -167,7 +160,6 @@ NORMALIZERS = (
         cost="some tens of passes a row (bisection)",
         fast_path="Newton steps at alpha 1.5 and 2 on a CPU, softmax at 1; own backward pass over the support.",
         aliases=("alpha entmax",),
-        example_factory=lambda a: a.Entmax(1.3),
     ),
     normalizer(
         "kernel_sum",
@@ -200,7 +192,6 @@ NORMALIZERS = (
         cost="that of the wrapped normalizer, and one maximum a row",
         fast_path="None: the definition.",
         law_exceptions="Its gradient is that of the soft normalizer; ties go to the first key.",
-        example_factory=lambda a: a.StraightThrough(a.softmax),
     ),
     normalizer(
         "Gumbel",
@@ -217,7 +208,6 @@ NORMALIZERS = (
         cost="one partial sort a row",
         fast_path="None: the definition.",
         law_exceptions="Ties go to the first key.",
-        example_factory=lambda a: a.TopK(3),
     ),
     normalizer(
         "Dropout",
@@ -225,7 +215,6 @@ NORMALIZERS = (
         cost="one random number a weight, in training only",
         fast_path="Drawn by comparing uniform numbers, cheaper than PyTorch's own on a CPU; on a GPU fused.",
         law_exceptions=RANDOM + " `.weights` are those before dropping.",
-        example_factory=lambda a: a.Dropout(a.softmax, 0.1),
     ),
     normalizer(
         "GaussianWindow",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,30 +18,17 @@ __all__ = [
     "build_with_small_sizes", "check_mask", "check_normalizer", "check_score", "make_hiding_mask", "make_inputs",
 ]  # fmt: skip
 
-SMALL_SIZES: dict[str, Any] = {
-    "embed_dim": 4,
-    "query_dim": 4,
-    "key_dim": 4,
-    "hidden_dim": 5,
-    "num_heads": 3,
-    "max_keys": 64,
-    "width": 2.0,
-    "k": 2,
-    "p": 0.5,
-    "temperature": 0.7,
-    "alpha": 1.5,
-    "center": 1.0,
-    "sigma": 1.5,
-    "normalize": softmax,
-    "score": Dot(),
-}
+SIZES = {"embed_dim": 4, "query_dim": 4, "key_dim": 4, "hidden_dim": 5, "num_heads": 3, "max_keys": 64}
+SETTINGS = {"width": 2.0, "k": 2, "p": 0.5, "temperature": 0.7, "alpha": 1.5, "center": 1.0, "sigma": 1.5}
+SMALL_SIZES: dict[str, Any] = {**SIZES, **SETTINGS, "normalize": softmax, "score": Dot()}
 
 
-def build_with_small_sizes(part: Any) -> Any:
+def build_with_small_sizes(part: Any, sizes: Mapping[str, Any] = SMALL_SIZES) -> Any:
     """Return the part itself, or an instance of a class with small values for its required arguments.
 
     Args:
         part: a score, normalizer or mask, or its class
+        sizes: the values by name
 
     Example:
         >>> from regard.attention import Additive
@@ -49,11 +37,8 @@ def build_with_small_sizes(part: Any) -> Any:
     """
     if not isinstance(part, type):
         return part
-    required = {
-        name: SMALL_SIZES[name]
-        for name, parameter in inspect.signature(part).parameters.items()
-        if parameter.default is parameter.empty and name in SMALL_SIZES
-    }
+    parameters = inspect.signature(part).parameters.values()
+    required = {p.name: sizes[p.name] for p in parameters if p.default is p.empty and p.name in sizes}
     try:
         return part(**required)
     except TypeError as error:
