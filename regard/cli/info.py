@@ -77,7 +77,7 @@ def describe_best(monitor: str, score: float, step: int) -> str:
         score: its best value
         step: the step of this value
     """
-    from regard.training.display import format_number
+    from regard.training.logging import format_number
 
     return f"{monitor} {format_number(score)} at step {step:,}"
 
@@ -196,7 +196,7 @@ def _format_fact(value: Any) -> str:
 
 
 def _progress(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    from regard.training.display import format_duration, format_number
+    from regard.training.logging import format_duration, format_number
 
     if facts["damaged"]:
         remedy = f"; a new run can take its weights: --init-from {facts['run']}"

@@ -230,7 +230,7 @@ def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]
 
 def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) -> None:
     from regard.tasks import get_recipe
-    from regard.training.display import format_duration
+    from regard.training.logging import format_duration
 
     best = "none"
     if result.best is not None:

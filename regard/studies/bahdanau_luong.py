@@ -20,7 +20,7 @@ from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe
 from regard.tasks.sequence_loss import NextTokenLoss
 from regard.tasks.translation.predictor import Translator
-from regard.training.display import LogFn
+from regard.training.logging import LogFn
 
 __all__ = ["PositionGradients", "bahdanau2015", "gradient_by_position", "luong2015"]
 

@@ -23,7 +23,7 @@ from regard._imports import require_extra
 from regard.errors import TrainingError
 from regard.models.hybrid_encoder import ConvBlock, LocalAttentionBlock, RNNBlock, SelfAttentionBlock
 from regard.studies.runner import Row, format_markdown_table
-from regard.training.display import LogFn
+from regard.training.logging import LogFn
 
 __all__ = [
     "DIM", "LAYER_KINDS", "LayerKind", "MaterializedSelfAttention", "costs", "count_operations", "fit_exponent",

@@ -17,7 +17,7 @@ from regard.errors import UsageError
 from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe, make_config
-from regard.training.display import LogFn
+from regard.training.logging import LogFn
 
 __all__ = ["compare_models", "fit_linear_model", "han2016", "standard_error"]
 

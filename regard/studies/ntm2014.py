@@ -14,7 +14,7 @@ from regard.tasks.algorithms.data import NUM_VALID_SEQUENCES
 from regard.tasks.algorithms.predictor import AlgorithmPredictor
 from regard.tasks.loading import load
 from regard.training import RunFolder
-from regard.training.display import LogFn
+from regard.training.logging import LogFn
 
 __all__ = ["ALGORITHM_TRIALS", "AlgorithmTrial", "ntm2014"]
 

@@ -15,7 +15,7 @@ from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe, make_config, read_record
 from regard.tasks.runner import resume, train
 from regard.training import RunFolder, TrainingConfig
-from regard.training.display import LogFn
+from regard.training.logging import LogFn
 
 __all__ = ["Row", "Study", "format_markdown_table", "run_trial"]
 

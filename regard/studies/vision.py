@@ -17,7 +17,7 @@ from regard.studies.runner import Row, format_markdown_table, run_trial
 from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe
 from regard.tasks.vision.task import digit_questions
-from regard.training.display import LogFn
+from regard.training.logging import LogFn
 
 __all__ = ["vision", "xu2015"]
 

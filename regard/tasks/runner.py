@@ -28,7 +28,7 @@ from regard.tasks.registry import Recipe, get_recipe, get_task, make_config, rea
 from regard.tasks.run_record import check_files_unchanged, make_record
 from regard.tasks.task import Processor
 from regard.training import RunFolder, TrainingConfig, TrainingResult, checkpoint, distributed, fit, load_weights
-from regard.training.display import LogFn
+from regard.training.logging import LogFn
 from regard.training.weights import resolve_device
 
 __all__ = ["resolve_config", "resume", "train"]

@@ -131,13 +131,13 @@ def load_latest(folder: Path, log: Callable[[str], None] = lambda line: None) ->
 
 
 def list_steps(folder: Path) -> dict[int, Path]:
-    """List the checkpoints in a folder by step, damaged ones included.
+    """List the checkpoints, or the weight files, in a folder by step, damaged ones included.
 
     Args:
         folder: the folder of checkpoints
     """
-    paths = (path for path in folder.glob("step-*") if path.name[5:].isdigit())
-    return {int(path.name[5:]): path for path in sorted(paths)}
+    numbers = {path: path.name[5:].removesuffix(".safetensors") for path in sorted(folder.glob("step-*"))}
+    return {int(number): path for path, number in numbers.items() if number.isdigit()}
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -6,7 +6,6 @@ writes the files.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
     "DistributedContext", "all_reduce_sum", "barrier", "broadcast_from_rank0", "destroy_process_group",
-    "distributed_context", "init_process_group", "no_sync", "wrap_ddp",
+    "distributed_context", "init_process_group", "wrap_ddp",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -121,18 +120,6 @@ class DDPModule(nn.Module):
 
     def forward(self, batch: Any) -> Any:
         return self.objective(batch)
-
-
-def no_sync(objective: object, enabled: bool) -> contextlib.AbstractContextManager[Any]:
-    """A context in which gradients are accumulated locally, because another batch of the same step follows.
-
-    Args:
-        objective: what `wrap_ddp` returned
-        enabled: otherwise the context does nothing
-    """
-    if enabled and isinstance(objective, DistributedDataParallel):
-        return objective.no_sync()
-    return contextlib.nullcontext()
 
 
 def all_reduce_sum(numbers: list[float], device: torch.device) -> list[float]:

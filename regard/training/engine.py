@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import signal
@@ -10,26 +9,18 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import nn
 
-from regard.errors import ConfigError, DataError, DivergedError, RegardError, StorageError, as_out_of_memory
-from regard.files import DISK_FULL_ERRNOS
-from regard.training import checkpoint, distributed
-from regard.training.checkpoint import Checkpoint
+from regard.errors import ConfigError, DataError, DivergedError
 from regard.training.config import TrainingConfig
-from regard.training.display import LogFn
-from regard.training.logging import MetricsLogger, NullLogger
-from regard.training.optim import make_optimizer, scale_and_clip_gradients, set_learning_rate
-from regard.training.progress import Progress
+from regard.training.logging import LogFn
+from regard.training.optim import scale_and_clip_gradients, set_learning_rate
 from regard.training.run import RunFolder
-from regard.training.trainer import LossFn, Objective, Trainer, ValidateFn
+from regard.training.trainer import CompileMode, LossFn, Objective, Trainer, ValidateFn
 
 __all__ = ["Batch", "BatchSource", "CompileMode", "TrainingResult", "fit"]
-
-CompileMode = Literal["whole", "step", "off"]
 
 
 @runtime_checkable
@@ -143,7 +134,7 @@ def fit(
             raise ConfigError(f"monitor={config.monitor}: fit needs lower_is_better for this metric")
         lower_is_better = True
     trainer = Trainer(Objective(model, loss_fn), config, run, validate, lower_is_better)
-    with open_trainer(trainer, log, compile_mode), StopSignal() as stop_signal:
+    with trainer.open(log, compile_mode), StopSignal() as stop_signal:
         progress, optimizer = trainer.progress, trainer.optimizer
         stream = batches.batches(progress.data_position)
         while not (stop_reason := progress.stop_reason(config)) and not trainer.interrupted:
@@ -191,91 +182,6 @@ def _check_finite(loss: float, grad_norm: float, trainer: Trainer) -> None:
     advice += ["precision=float32"] if config.precision == "bfloat16" else []
     latest = f"the checkpoint of step {saved[0]:,} is kept" if saved else "there is no checkpoint yet"
     raise DivergedError(f"step {trainer.progress.step + 1:,}: {what}; {latest}; try {', '.join(advice)}")
-
-
-@contextlib.contextmanager
-def open_trainer(trainer: Trainer, log: LogFn | None, compile_mode: CompileMode) -> Iterator[None]:
-    """Lock the run, load its latest checkpoint, and make everything ready for the next step.
-
-    Args:
-        trainer: its optimizer, progress and logger are made here
-        log, compile_mode: as for `fit`
-    """
-    config, run, objective, device = trainer.config, trainer.run, trainer.objective, trainer.device
-    is_main, notes = trainer.dist_context.is_main, list[str]()
-    with contextlib.ExitStack() as stack:
-        latest: Checkpoint | None = None
-        if is_main:
-            stack.enter_context(run.lock())
-            checkpoint.remove_unfinished(run.checkpoints)
-            latest = checkpoint.load_latest(run.checkpoints, notes.append)
-        latest = distributed.broadcast_from_rank0(latest)
-        _set_threads(config, latest)
-        objective.to(device).train()
-        trainer.optimizer = make_optimizer(objective, config)
-        trainer.progress = progress = Progress() if latest is None else Progress.from_json(latest.state)
-        if latest is not None:
-            notes.append(f"resumed from step {progress.step:,}")
-        metrics_size = 0 if latest is None else int(latest.state["metrics_bytes"])
-        logger = MetricsLogger(run, config, progress, metrics_size, log) if is_main else NullLogger()
-        trainer.logger = logger
-        stack.callback(logger.close)
-        for note in notes:
-            logger.log_line(note)
-        if latest is not None:
-            trainer.restore(latest)
-        compiled = _maybe_compile(objective, config, device, compile_mode, logger.log_line)
-        trainer.parallel_objective = distributed.wrap_ddp(compiled, device)
-        trainer.start_time = time.perf_counter() - progress.seconds
-        with _log_failures(trainer):
-            if latest is None:
-                trainer.save()  # so that initial weights survive a crash as well
-            yield
-
-
-@contextlib.contextmanager
-def _log_failures(trainer: Trainer) -> Iterator[None]:
-    """Write a failure to the log, and add to it what remains and how to resume."""
-    try:
-        yield
-    except StorageError as error:
-        step, saved = trainer.progress.step, trainer.last_saved
-        intact = f"; the checkpoint of step {saved[0]:,} is intact" if saved else ""
-        advice = "free some space" if error.errno in DISK_FULL_ERRNOS else "make it writable"
-        message = f"step {step:,}: {error}{intact}; {advice}, then: regard resume {trainer.run.folder}"
-        raise StorageError(message, errno=error.errno) from error
-    except Exception as error:
-        with contextlib.suppress(OSError):
-            trainer.logger.log_to_file(f"failed: {error}")
-        if not isinstance(error, RegardError) and (memory_error := as_out_of_memory(error)) is not None:
-            raise memory_error from error
-        raise
-
-
-def _set_threads(config: TrainingConfig, latest: Checkpoint | None) -> None:
-    """Use the same number of threads as before: with another, sums differ in their last bits."""
-    threads = config.num_threads or (latest.state["num_threads"] if latest else None)
-    if threads is not None and threads != torch.get_num_threads():
-        torch.set_num_threads(threads)
-
-
-def _maybe_compile(
-    objective: Objective, config: TrainingConfig, device: torch.device, compile_mode: CompileMode, log: LogFn
-) -> nn.Module:
-    if not config.compile:
-        return objective
-    if compile_mode == "off":  # a loop over time steps would be compiled for each length, for minutes
-        log("compile=on: this model runs step by step over its inputs, which is not compiled")
-        return objective
-    try:  # without a compiler the first use fails; better here than in a step
-        torch.compile(torch.nn.functional.gelu)(torch.zeros(8, device=device))
-    except Exception:
-        log("compile=on: there is no working compiler, so the model is not compiled")
-        return objective
-    if compile_mode == "step":
-        cast(Any, objective.model).compile_step()
-        return objective
-    return cast(nn.Module, torch.compile(objective, dynamic=True))
 
 
 class StopSignal:

@@ -1,24 +1,31 @@
-"""The records of a training: metrics.jsonl, log.txt, TensorBoard, and the plot of the learning curve."""
+"""The records of a training: metrics.jsonl, log.txt, TensorBoard, the display in a terminal, the learning curve."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard._imports import require_extra
 from regard.files import storage_errors, write_atomic
 from regard.training.config import TrainingConfig
-from regard.training.display import LogFn, format_duration, format_number, format_point, open_display
-from regard.training.progress import Progress
-from regard.training.run import RunFolder
+from regard.training.run import Progress, RunFolder
 
-__all__ = ["AppendOnlyFile", "MetricsLogger", "NullLogger", "plot_curve"]
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+__all__ = [
+    "AppendOnlyFile", "LogFn", "MetricsLogger", "NullLogger", "format_duration", "format_number", "format_point",
+    "open_display", "plot_curve",
+]  # fmt: skip
+
+LogFn = Callable[[str], None]
 
 LOG_INTERVAL = 10.0  # seconds between points of the metrics
 PLOT_INTERVAL = 60.0  # seconds between plots
@@ -243,3 +250,120 @@ def plot_curve(metrics_path: Path, image_path: Path, monitor: str) -> bool:
 def _plot_line(axes: Any, points: list[dict[str, Any]], name: str, label: str, color: str) -> None:
     points = [point for point in points if name in point]
     axes.plot([p["step"] for p in points], [p[name] for p in points], label=label, color=color, marker=".", ms=3, lw=1)
+
+
+def open_display(steps: int, step: int, log: LogFn | None) -> PlainDisplay | LiveDisplay:
+    """A progress bar if standard error is a terminal, otherwise lines.
+
+    Args:
+        steps: last step of the training
+        step: current step
+        log: receives the lines instead of standard error
+    """
+    if log is not None:
+        return PlainDisplay(steps, log)
+    return LiveDisplay(steps, step) if sys.stderr.isatty() else PlainDisplay(steps, _print_to_stderr)
+
+
+class PlainDisplay:
+    """Prints lines."""
+
+    def __init__(self, steps: int, log: LogFn):
+        self.steps, self.print_line = steps, log
+
+    def update_status(self, step: int, text: str) -> None:
+        """Do nothing: lines are only printed for points of the metrics."""
+
+    def print_point(self, step: int, text: str) -> None:
+        """Print a point of the metrics."""
+        self.print_line(f"step {step:,}/{self.steps:,}   {text}")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LiveDisplay:
+    """A progress bar in the last line of the terminal; other lines scroll above it."""
+
+    def __init__(self, steps: int, step: int):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self._bar: Bar = Progress(*columns, console=Console(stderr=True, highlight=False), refresh_per_second=5)
+        self._task = self._bar.add_task("", total=steps, completed=step)
+        self._bar.start()
+
+    def print_line(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._bar.console.print(text, markup=False, emoji=False)
+
+    def update_status(self, step: int, text: str) -> None:
+        """Show a step and a text in the bar."""
+        self._bar.update(self._task, completed=step, description=text)
+
+    print_point = update_status  # log.txt has the lines
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._bar.stop()
+
+
+def format_point(point: dict[str, Any], monitor: str = "", best: float | None = None) -> str:
+    """A point of the metrics as one line.
+
+    Its loss is the plain cross entropy (nll) if the loss function reports it, as in a validation; the loss that is
+    trained on may be smoothed or contain rewards.
+
+    Args:
+        point: a training point of metrics.jsonl
+        monitor: name of the monitored metric
+        best: its best value so far
+
+    >>> format_point({"step": 1200, "loss": 3.25, "tokens_per_second": 4210.0, "lr": 0.0005, "grad_norm": 1.0})
+    'loss 3.250   4,210 tokens/s   lr 0.0005'
+    """
+    parts = [
+        f"loss {point.get('nll', point['loss']):.3f}",
+        f"{point['tokens_per_second']:,.0f} tokens/s",
+        f"lr {point['lr']:.3g}",
+    ]
+    if best is not None:
+        parts.append(f"best {monitor} {format_number(best)}")
+    return "   ".join(parts)
+
+
+def format_number(value: float) -> str:
+    """Format a metric with its significant digits.
+
+    Args:
+        value: the number
+
+    >>> format_number(41.23456), format_number(0.98765), format_number(2)
+    ('41.23', '0.9877', '2')
+    """
+    if value == round(value, 0) and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4f}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in its two largest units.
+
+    Args:
+        seconds: the duration
+
+    >>> format_duration(42), format_duration(754), format_duration(9000)
+    ('42 s', '12 min 34 s', '2 h 30 min')
+    """
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60} min {total % 60} s"
+    return f"{total // 3600} h {total % 3600 // 60} min"
+
+
+def _print_to_stderr(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -6,28 +6,27 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RegardError, StorageError, as_out_of_memory
+from regard.files import DISK_FULL_ERRNOS
 from regard.training import checkpoint, distributed
 from regard.training.checkpoint import Checkpoint
 from regard.training.config import TrainingConfig
-from regard.training.logging import MetricsLogger, NullLogger
+from regard.training.logging import LogFn, MetricsLogger, NullLogger
 from regard.training.loss import Loss
-from regard.training.optim import optimizer_tensors, restore_optimizer
-from regard.training.progress import Progress, is_better, step_seed
-from regard.training.run import RunFolder
+from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
+from regard.training.run import Progress, RunFolder, is_better, step_seed
 from regard.training.weights import average_weights, load_into, resolve_device, retain_freed_memory, save_weights
 
-__all__ = ["LossFn", "Objective", "Trainer", "ValidateFn"]
+__all__ = ["CompileMode", "LossFn", "Objective", "Trainer", "ValidateFn"]
 
+CompileMode = Literal["whole", "step", "off"]
 LossFn = Callable[[nn.Module, Any], Loss]
 ValidateFn = Callable[[], dict[str, float]]
 MIN_RELATIVE_GAIN = 0.02  # the best of several noisy values overestimates the quality; that of an average does not
@@ -61,7 +60,6 @@ class Objective(nn.Module):
         return names | {parameter: name for name, parameter in self.model.named_parameters()}
 
 
-@dataclass
 class Trainer:
     """What `fit` works with. Every process has one, with the same state; only the main process writes files.
 
@@ -71,36 +69,107 @@ class Trainer:
         run: the folder of the run
         validate_fn: returns metrics by name
         lower_is_better: whether smaller values of the monitored metric are better
+
+    Attributes:
         device: device of the model
         dist_context: the processes of the training
-        optimizer: of all trainable parameters
-        parallel_objective: the objective, possibly compiled and in DistributedDataParallel
-        progress: how far the training has come
-        logger: writes metrics and log
         last_saved: step and last validated step of the latest checkpoint
         interrupted: whether a process has received a signal to stop
-        start_time: of the clock, minus the seconds trained before
+
+    The rest exists inside `open`: `optimizer`, of all trainable parameters; `parallel_objective`, possibly compiled and
+    in DistributedDataParallel; `progress`; `logger`; `start_time` of the clock, minus the seconds trained before.
     """
 
-    objective: Objective
-    config: TrainingConfig
-    run: RunFolder
-    validate_fn: ValidateFn | None
-    lower_is_better: bool
-    device: torch.device = field(init=False)
-    dist_context: distributed.DistributedContext = field(init=False)
-    optimizer: Optimizer = field(init=False)
-    parallel_objective: Callable[[Any], Any] = field(init=False)
-    progress: Progress = field(init=False)
-    logger: MetricsLogger | NullLogger = field(init=False)
-    last_saved: tuple[int, int] | None = None
-    interrupted: bool = False
-    start_time: float = field(default_factory=time.perf_counter)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        config: TrainingConfig,
+        run: RunFolder,
+        validate_fn: ValidateFn | None,
+        lower_is_better: bool,
+    ):
         retain_freed_memory()
-        self.device = resolve_device(self.config.device)
+        self.objective, self.config, self.run = objective, config, run
+        self.validate_fn, self.lower_is_better = validate_fn, lower_is_better
+        self.device = resolve_device(config.device)
         self.dist_context = distributed.init_process_group(self.device)
+        self.last_saved: tuple[int, int] | None = None
+        self.interrupted = False
+
+    @contextlib.contextmanager
+    def open(self, log: LogFn | None, compile_mode: CompileMode) -> Iterator[None]:
+        """Lock the run, load its latest checkpoint, and make everything ready for the next step.
+
+        Args:
+            log, compile_mode: as for `fit`
+        """
+        config, run, is_main, notes = self.config, self.run, self.dist_context.is_main, list[str]()
+        with contextlib.ExitStack() as stack:
+            latest: Checkpoint | None = None
+            if is_main:
+                stack.enter_context(run.lock())
+                checkpoint.remove_unfinished(run.checkpoints)
+                latest = checkpoint.load_latest(run.checkpoints, notes.append)
+            latest = distributed.broadcast_from_rank0(latest)
+            # With another number of threads, sums differ in their last bits.
+            threads = config.num_threads or (latest.state["num_threads"] if latest else None)
+            if threads is not None and threads != torch.get_num_threads():
+                torch.set_num_threads(threads)
+            self.objective.to(self.device).train()
+            self.optimizer = make_optimizer(self.objective, config)
+            self.progress = Progress() if latest is None else Progress.from_json(latest.state)
+            metrics_size = 0
+            if latest is not None:
+                notes.append(f"resumed from step {self.progress.step:,}")
+                metrics_size = int(latest.state["metrics_bytes"])
+            self.logger: MetricsLogger | NullLogger = NullLogger()
+            if is_main:
+                self.logger = MetricsLogger(run, config, self.progress, metrics_size, log)
+            stack.callback(self.logger.close)
+            for note in notes:
+                self.logger.log_line(note)
+            if latest is not None:
+                self.restore(latest)
+            compiled = self._compile(compile_mode) if config.compile else self.objective
+            self.parallel_objective = distributed.wrap_ddp(compiled, self.device)
+            self.start_time = time.perf_counter() - self.progress.seconds
+            with self._log_failures():
+                if latest is None:
+                    self.save()  # so that initial weights survive a crash as well
+                yield
+
+    def _compile(self, compile_mode: CompileMode) -> nn.Module:
+        """The compiled objective, or the objective and a line that says why it is not compiled."""
+        if compile_mode == "off":  # a loop over time steps would be compiled for each length, for minutes
+            self.logger.log_line("compile=on: this model runs step by step over its inputs, which is not compiled")
+            return self.objective
+        try:  # without a compiler the first use fails; better here than in a step
+            torch.compile(torch.nn.functional.gelu)(torch.zeros(8, device=self.device))
+        except Exception:
+            self.logger.log_line("compile=on: there is no working compiler, so the model is not compiled")
+            return self.objective
+        if compile_mode == "step":
+            cast(Any, self.objective.model).compile_step()
+            return self.objective
+        return cast(nn.Module, torch.compile(self.objective, dynamic=True))
+
+    @contextlib.contextmanager
+    def _log_failures(self) -> Iterator[None]:
+        """Write a failure to the log, and add to it what remains and how to resume."""
+        try:
+            yield
+        except StorageError as error:
+            step, saved = self.progress.step, self.last_saved
+            intact = f"; the checkpoint of step {saved[0]:,} is intact" if saved else ""
+            advice = "free some space" if error.errno in DISK_FULL_ERRNOS else "make it writable"
+            message = f"step {step:,}: {error}{intact}; {advice}, then: regard resume {self.run.folder}"
+            raise StorageError(message, errno=error.errno) from error
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                self.logger.log_to_file(f"failed: {error}")
+            if not isinstance(error, RegardError) and (memory_error := as_out_of_memory(error)) is not None:
+                raise memory_error from error
+            raise
 
     def seed(self, offset: int = 0) -> None:
         """Seed all random numbers of the next step, equal in a resumed run.
@@ -127,7 +196,9 @@ class Trainer:
         count = 0
         for index, batch in enumerate(batches, 1):
             shard, weight = self._shard(batch)
-            with distributed.no_sync(self.parallel_objective, index < len(batches)):
+            # Another batch of the same step follows: its gradients are summed over processes with those of this one.
+            no_sync = getattr(self.parallel_objective, "no_sync", contextlib.nullcontext)
+            with no_sync() if index < len(batches) else contextlib.nullcontext():
                 with self._autocast():
                     loss = self.parallel_objective(shard.to(self.device))
                 (loss.total * weight).backward()
@@ -207,7 +278,11 @@ class Trainer:
         weights = self.objective.model.state_dict()
         checkpoint.save(self.run.checkpoints, weights, tensors, state, self.config.keep_checkpoints)
         self.run.average.unlink(missing_ok=True)  # an average of older weights would be taken for the newest
-        self._prune_recent_weights()
+        # Weights that will not be averaged, even if the run is resumed from its oldest checkpoint.
+        needed = self._weights_to_average(min(checkpoint.list_steps(self.run.checkpoints)))
+        for step, path in checkpoint.list_steps(self.run.recent).items():
+            if needed and step < min(needed):
+                path.unlink()
 
     def restore(self, latest: Checkpoint) -> None:
         """Load a checkpoint."""
@@ -217,7 +292,9 @@ class Trainer:
         tensors = _below(latest.training, "optimizer/")
         restore_optimizer(self.optimizer, self.objective.parameter_names(), tensors)
         self.last_saved = (self.progress.step, self.progress.last_validated_step)
-        self.discard_later_weights()
+        for step, path in checkpoint.list_steps(self.run.recent).items():
+            if self.dist_context.is_main and step > self.progress.step:  # that validation will be computed again
+                path.unlink()
 
     def finish(self, stop_reason: str) -> None:
         """Complete the folder of the run, or leave it ready to be resumed.
@@ -237,7 +314,7 @@ class Trainer:
         self.logger.flush_point()
         self.save()
         if self.dist_context.is_main and (paths := self._weights_to_average(self.progress.step)):
-            self._average(paths)
+            self._average(list(paths.values()))
         self.logger.plot()
         self.logger.log_line(f"done: {stop_reason}")
 
@@ -275,29 +352,11 @@ class Trainer:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-    def _weights_to_average(self, step: int) -> list[Path]:
-        """The weights to average if the training ended at this step."""
-        if not self.config.average_last:
-            return []
-        paths = [path for path in sorted(self.run.recent.glob("step-*.safetensors")) if _parse_step(path) <= step]
-        return paths[-self.config.average_last :]
-
-    def discard_later_weights(self) -> None:
-        """Remove the weights of validations after the current step, which will be computed again."""
-        for path in self.run.recent.glob("step-*.safetensors"):
-            if self.dist_context.is_main and _parse_step(path) > self.progress.step:
-                path.unlink()
-
-    def _prune_recent_weights(self) -> None:
-        """Remove weights that will not be averaged, even if the run is resumed from its oldest checkpoint."""
-        needed = self._weights_to_average(min(checkpoint.list_steps(self.run.checkpoints)))
-        for path in self.run.recent.glob("step-*.safetensors"):
-            if needed and _parse_step(path) < _parse_step(needed[0]):
-                path.unlink()
-
-
-def _parse_step(path: Path) -> int:
-    return int(path.stem.removeprefix("step-"))
+    def _weights_to_average(self, step: int) -> dict[int, Path]:
+        """The weights to average if the training ended at this step, by the step of their validation."""
+        recent = checkpoint.list_steps(self.run.recent)
+        chosen = [number for number in recent if number <= step][-self.config.average_last :]
+        return {number: recent[number] for number in chosen} if self.config.average_last else {}
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

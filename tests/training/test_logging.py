@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import StorageError
-from regard.training import display, logging
+from regard.training import logging
 from regard.training.logging import plot_curve
 from tests.training.toy import train
 
@@ -100,4 +100,4 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 
 @pytest.mark.parametrize(("value", "text"), [(0.0, "0"), (float("nan"), "nan"), (-3.5, "-3.5000"), (1234.5, "1234.50")])
 def test_number_formats(value, text):
-    assert display.format_number(value) == text
+    assert logging.format_number(value) == text

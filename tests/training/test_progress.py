@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from regard.training.progress import Progress, is_better
+from regard.training.run import Progress, is_better
 
 
 def test_lower_is_better():
