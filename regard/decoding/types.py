@@ -29,11 +29,9 @@ class DecoderState(Protocol):
 
     def step(self, tokens: Int[Tensor, " rows"], /) -> Float[Tensor, "rows vocab"]:
         """Logits of the next token of each row, given the previous one (BOS first)."""
-        ...
 
     def reorder(self, rows: Int[Tensor, " new"], /) -> None:
         """Continue with these rows; a row may be dropped, moved, or repeated."""
-        ...
 
 
 @runtime_checkable
@@ -42,7 +40,6 @@ class AttendingDecoderState(DecoderState, Protocol):
 
     def weights(self) -> Float[Tensor, "rows src_len"]:
         """Attention weights of the last step over the source."""
-        ...
 
 
 @runtime_checkable
@@ -54,14 +51,12 @@ class FastDecoderState(DecoderState, Protocol):
 
         The search may modify the tensor, so a separate pass that scales the logits is not needed.
         """
-        ...
 
     def reorder_beams(self, rows: Int[Tensor, "sentences width"], /) -> None:
         """As `reorder`, but one line of rows per sentence, with sentences in their previous order.
 
         So the beams of a sentence can share what was computed from its source.
         """
-        ...
 
 
 @runtime_checkable
@@ -72,7 +67,6 @@ class StepwiseModel(Protocol):
         self, source: Int[Tensor, "rows src_len"], source_lengths: Int[Tensor, " rows"], /
     ) -> DecoderState:
         """Encode the sources; the state is at the first target token."""
-        ...
 
 
 class SpecialTokens(NamedTuple):

@@ -30,15 +30,12 @@ class Batch(Protocol):
     @property
     def num_tokens(self) -> int:
         """Number of tokens (or examples) to predict."""
-        ...
 
     def to(self, device: Any, /) -> Any:
         """The batch on a device."""
-        ...
 
     def shard(self, rank: int, world_size: int, /) -> Any:
         """The examples of one of several processes."""
-        ...
 
 
 @runtime_checkable
@@ -47,7 +44,6 @@ class BatchSource(Protocol):
 
     def batches(self, position: dict[str, Any] | None) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Batches, each with the position after it; from a position, exactly the batches that follow it."""
-        ...
 
 
 @dataclass(frozen=True)

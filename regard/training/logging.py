@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AppendOnlyFile", "LogFn", "MetricsLogger", "NullLogger", "format_duration", "format_number", "format_point",
-    "open_display", "plot_curve",
+    "plot_curve",
 ]  # fmt: skip
 
 LogFn = Callable[[str], None]
@@ -57,16 +57,21 @@ class MetricsLogger:
             self._tensorboard = tensorboard.SummaryWriter(run.folder / "tensorboard", purge_step=progress.step + 1)
         self._metrics_file = AppendOnlyFile(run.metrics, metrics_size)
         self._log_file = AppendOnlyFile(run.log)
-        self._display = open_display(config.steps, progress.step, log)
-        self._plotted_at = self._window_start = self._refreshed_at = time.perf_counter()
-        self._sums: dict[str, float] = {}
-        self._count, self._grad_norm, self._lr = 0, 0.0, 0.0
+        has_bar = log is None and sys.stderr.isatty()
+        self._bar = ProgressBar(config.steps, progress.step) if has_bar else None
+        self._print_line = log or _print_to_stderr if self._bar is None else self._bar.print_line
+        self._plotted_at, self._grad_norm, self._lr = time.perf_counter(), 0.0, 0.0
         self._reset_window()
+
+    def _reset_window(self) -> None:
+        self._window_start = self._refreshed_at = time.perf_counter()
+        self._sums: dict[str, float] = {}
+        self._count = 0
 
     def log_line(self, text: str) -> None:
         """Print a line and write it to log.txt."""
         self.log_to_file(text)
-        self._display.print_line(text)
+        self._print_line(text)
 
     def log_to_file(self, text: str) -> None:
         """Write a line to log.txt only."""
@@ -87,9 +92,9 @@ class MetricsLogger:
         now = time.perf_counter()
         if now - self._window_start >= LOG_INTERVAL:
             self.flush_point()
-        elif now - self._refreshed_at >= 0.2:
+        elif self._bar is not None and now - self._refreshed_at >= 0.2:
             self._refreshed_at = now
-            self._display.update_status(self.progress.step, self._format_line(self._current_point()))
+            self._bar.update(self.progress.step, self._format_line(self._current_point()))
 
     def flush_point(self) -> None:
         """Write a point for the steps since the last one."""
@@ -98,8 +103,12 @@ class MetricsLogger:
         point, step = self._current_point(), self.progress.step
         self._write_point(point)
         line = self._format_line(point)
-        self.log_to_file(f"step {step:,}/{self.config.steps:,}   {line}")
-        self._display.print_point(step, line)
+        text = f"step {step:,}/{self.config.steps:,}   {line}"
+        self.log_to_file(text)
+        if self._bar is None:
+            self._print_line(text)
+        else:
+            self._bar.update(step, line)
         self._reset_window()
 
     def log_validation(self, scores: Mapping[str, float], is_best: bool, seconds: float) -> None:
@@ -132,15 +141,12 @@ class MetricsLogger:
 
     def close(self) -> None:
         """Close the display and all files."""
-        self._display.close()
+        if self._bar is not None:
+            self._bar.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
         self._metrics_file.close()
         self._log_file.close()
-
-    def _reset_window(self) -> None:
-        self._window_start = self._refreshed_at = time.perf_counter()
-        self._sums, self._count = {}, 0
 
     def _current_point(self) -> dict[str, Any]:
         means = {name: value / max(self._count, 1) for name, value in self._sums.items()}
@@ -252,37 +258,7 @@ def _plot_line(axes: Any, points: list[dict[str, Any]], name: str, label: str, c
     axes.plot([p["step"] for p in points], [p[name] for p in points], label=label, color=color, marker=".", ms=3, lw=1)
 
 
-def open_display(steps: int, step: int, log: LogFn | None) -> PlainDisplay | LiveDisplay:
-    """A progress bar if standard error is a terminal, otherwise lines.
-
-    Args:
-        steps: last step of the training
-        step: current step
-        log: receives the lines instead of standard error
-    """
-    if log is not None:
-        return PlainDisplay(steps, log)
-    return LiveDisplay(steps, step) if sys.stderr.isatty() else PlainDisplay(steps, _print_to_stderr)
-
-
-class PlainDisplay:
-    """Prints lines."""
-
-    def __init__(self, steps: int, log: LogFn):
-        self.steps, self.print_line = steps, log
-
-    def update_status(self, step: int, text: str) -> None:
-        """Do nothing: lines are only printed for points of the metrics."""
-
-    def print_point(self, step: int, text: str) -> None:
-        """Print a point of the metrics."""
-        self.print_line(f"step {step:,}/{self.steps:,}   {text}")
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class LiveDisplay:
+class ProgressBar:
     """A progress bar in the last line of the terminal; other lines scroll above it."""
 
     def __init__(self, steps: int, step: int):
@@ -298,11 +274,9 @@ class LiveDisplay:
         """Print a line above the bar."""
         self._bar.console.print(text, markup=False, emoji=False)
 
-    def update_status(self, step: int, text: str) -> None:
+    def update(self, step: int, text: str) -> None:
         """Show a step and a text in the bar."""
         self._bar.update(self._task, completed=step, description=text)
-
-    print_point = update_status  # log.txt has the lines
 
     def close(self) -> None:
         """Remove the bar."""
