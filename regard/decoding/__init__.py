@@ -19,8 +19,15 @@ from regard.decoding.alignment_error import (
 )
 from regard.decoding.config import DecodingConfig
 from regard.decoding.forced import attention_over_hypotheses, score_targets
-from regard.decoding.search import beam_search, decode, decode_with_trace, greedy, sample
-from regard.decoding.streaming import ObservedModel, iterate_emitted
+from regard.decoding.search import (
+    ObservedModel,
+    beam_search,
+    decode,
+    decode_with_trace,
+    greedy,
+    iterate_emitted,
+    sample,
+)
 from regard.decoding.types import (
     AttendingDecoderState,
     Candidate,

@@ -19,6 +19,7 @@ TokenGroups = tuple[tuple[int, ...], ...]
 LinkMethod = Literal["argmax", "threshold"]
 MAX_HTML_WORDS, MAX_WORD_LENGTH = 60, 24  # in a notebook: words of each side, characters of a word
 ROW_STYLE = "font-weight:normal;text-align:right;padding:0 6px"
+CELL = '<td style="padding:0;min-width:1.5em;height:1.5em;background:rgba(20,63,120,{:.3f})"></td>'
 COLUMN_STYLE = "font-weight:normal;writing-mode:vertical-rl;transform:rotate(180deg);padding:6px 0"
 
 
@@ -203,7 +204,7 @@ class Alignment:
         header = "".join(f'<th style="{COLUMN_STYLE}">{_format_word(word)}</th>' for word in source[:MAX_HTML_WORDS])
         rows = [
             f'<tr><th style="{ROW_STYLE}">{_format_word(word)}</th>'
-            f"{''.join(map(_format_cell, row[:MAX_HTML_WORDS]))}</tr>"
+            f"{''.join(CELL.format(weight) for weight in row[:MAX_HTML_WORDS])}</tr>"
             for word, row in zip(target[:MAX_HTML_WORDS], table.tolist(), strict=False)
         ]
         is_cut = max(len(source), len(target)) > MAX_HTML_WORDS
@@ -254,17 +255,12 @@ def replace_unknown(
         positions = tuple(position for position in group if position in unknown)
         if not positions or not source_words:
             continue
-        weights = _attention_mass(alignment, positions, layer, head)
+        tokens = replace(alignment, target_groups=(positions,), target_words=None)
+        weights = tokens.select_head(layer, head).merge_words(renormalize=False).weights.flatten()
         if weights.any():
             word = source_words[int(weights.argmax())]
             target_words[index] = (dictionary or {}).get(word, word)
     return tuple(target_words)
-
-
-def _attention_mass(alignment: Alignment, positions: tuple[int, ...], layer: int | None, head: int | None) -> Tensor:
-    """Weight of each source word for these target tokens."""
-    group = replace(alignment, target_groups=(positions,), target_words=None)
-    return group.select_head(layer, head).merge_words(renormalize=False).weights.flatten()
 
 
 def _merge_matrix(groups: TokenGroups, tokens: int, include_end: bool) -> Float[Tensor, "tokens words"]:
@@ -279,11 +275,6 @@ def _merge_matrix(groups: TokenGroups, tokens: int, include_end: bool) -> Float[
 
 def _format_word(word: str) -> str:
     return escape(word if len(word) <= MAX_WORD_LENGTH else word[: MAX_WORD_LENGTH - 1] + "…")
-
-
-def _format_cell(weight: float) -> str:
-    """A cell of the table; its opacity is the weight relative to the largest one."""
-    return f'<td style="padding:0;min-width:1.5em;height:1.5em;background:rgba(20,63,120,{weight:.3f})"></td>'
 
 
 def _to_lists(value: Any) -> Any:

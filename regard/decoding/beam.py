@@ -1,13 +1,15 @@
-"""Beam search and the coverage penalty."""
+"""Beam search and the coverage penalty; the best continuations, in few passes over logits of a large vocabulary."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.config import DecodingConfig
-from regard.decoding.ranking import BLOCK_SIZE, ContinuationRanker, Continuations
 from regard.decoding.types import (
     AttendingDecoderState,
     DecoderState,
@@ -18,11 +20,15 @@ from regard.decoding.types import (
     TokenColumns,
     checked_step,
 )
-from regard.errors import ShapeError, UnsupportedError
+from regard.errors import ShapeError, UnsupportedError, WeightsMismatchError
 
-__all__ = ["Coverage", "OpenBeams", "run_beam_search"]
+__all__ = ["ContinuationRanker", "Continuations", "Coverage", "OpenBeams", "blockwise_topk", "run_beam_search"]
 
 MIN_COVERAGE = 1e-6  # of a source token without attention; the logarithm of 0 would be -inf
+BLOCK_SIZE = 64  # tokens; the fastest on a CPU of 32 to 256, for a vocabulary of 10,000 and a beam of 5
+CACHED_ROWS = 16  # rows whose powers fit in the cache of a core, for a vocabulary of 10,000
+SAFE_EXPONENT = 60.0  # between 2^-60 and 2^60 a sum of powers is accurate in float32
+LN2, LOG2E = math.log(2), 1 / math.log(2)
 
 
 class OpenBeams:
@@ -91,24 +97,17 @@ def run_beam_search(
     record, length = SearchRecord(len(source), config.num_best), 0
     while len(beams.sentence):
         length += 1
-        logits = (
-            fast.base2_logits(token, BLOCK_SIZE) if fast is not None else ranker.to_base2(checked_step(state, token))
-        )
+        logits = ranker.to_base2(checked_step(state, token)) if fast is None else fast.base2_logits(token, BLOCK_SIZE)
         continuations = ranker.rank(logits, beams.total_log_prob, 2 * config.beam_size, length)
         coverage.update()
         is_eos = continuations.token == specials.eos
         any_eos = bool(is_eos.any())
-        unfinished = (
-            _take_unfinished(continuations, is_eos, config.beam_size)
-            if any_eos
-            else continuations.take(config.beam_size)
-        )
+        first, finished = continuations.take(config.beam_size), None
+        unfinished = _take_unfinished(continuations, is_eos, config.beam_size) if any_eos else first
         columns = _to_columns(beams, unfinished, coverage, config.length_norm(length))
-
-        finished = None
         if any_eos and bool(is_eos[:, : config.beam_size].any()):
-            first = _to_columns(beams, continuations.take(config.beam_size), coverage, config.length_norm(length))
-            finished, none_finished = _record_finished(beams, first, is_eos[:, : config.beam_size]), False
+            first_columns = _to_columns(beams, first, coverage, config.length_norm(length))
+            finished, none_finished = _record_finished(beams, first_columns, is_eos[:, : config.beam_size]), False
 
         previous = torch.arange(len(token), device=token.device)
         beams.total_log_prob, token, rows = unfinished.total, unfinished.token, columns.parent
@@ -220,3 +219,170 @@ class Coverage:
         """Continue with these rows."""
         if self.strength:
             self.attention_sum, self.source_mask = self.attention_sum[rows], self.source_mask[rows]
+
+
+class Continuations(NamedTuple):
+    """The best continuations of the beam of each sentence, most probable first.
+
+    Args:
+        total: log-probability of all tokens up to here
+        token: id of the new token
+        parent: index, on the beam, of the hypothesis that is continued
+        log_prob: log-probability of the new token alone
+    """
+
+    total: Float[Tensor, "sentences places"]
+    token: Int[Tensor, "sentences places"]
+    parent: Int[Tensor, "sentences places"]
+    log_prob: Float[Tensor, "sentences places"]
+
+    def take(self, count: int) -> Continuations:
+        """The first `count`."""
+        return Continuations(*(column[:, :count] for column in self))
+
+
+class ContinuationRanker:
+    """Ranks continuations; buffers for the logits are reused from step to step.
+
+        log p(token) = ln 2 (x_token - log2 sum_v 2^x_v)          x = logits / ln 2
+
+    Powers of 2 cost half as much as powers of e. The best `count` tokens of a beam are in the `count` blocks of tokens
+    with the largest maxima, so only these blocks are searched. PAD and BOS are excluded, and EOS up to `min_length`
+    tokens; the others keep their probability.
+
+    Args:
+        specials: ids of BOS, EOS and PAD
+        min_length: number of tokens before which EOS is excluded
+        device: device of the logits
+    """
+
+    def __init__(self, specials: SpecialTokens, min_length: int, device: torch.device):
+        forbidden = (specials.pad, specials.bos)
+        self.forbidden, self.min_length = torch.tensor(forbidden, device=device), min_length
+        self.forbidden_early = torch.tensor((*forbidden, specials.eos), device=device)
+        self.logits_buffer = self.power_buffer = torch.empty(0, 0, device=device)
+
+    def to_base2(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows padded"]:
+        """Logits / ln 2, padded with -inf to whole blocks, in a buffer of this object."""
+        rows, vocab = logits.shape
+        if len(self.logits_buffer) < rows:
+            padded = -(-vocab // BLOCK_SIZE) * BLOCK_SIZE
+            self.logits_buffer = self.logits_buffer.new_full((rows, padded), -math.inf)
+        buffer = self.logits_buffer[:rows]
+        torch.mul(logits.float(), LOG2E, out=buffer[:, :vocab])
+        return buffer
+
+    def rank(
+        self,
+        base2_logits: Float[Tensor, "rows padded"],
+        total: Float[Tensor, "sentences width"],
+        count: int,
+        length: int,
+    ) -> Continuations:
+        """The best `count` continuations of every beam with token number `length`.
+
+        Args:
+            base2_logits: as `to_base2` returns them; rows are sentences x width. Excluded tokens become -inf in them
+            total: log-probability of each hypothesis on the beams
+            count: continuations of each beam
+            length: number of the token, from 1
+        """
+        sentences, width = total.shape
+        log_sum = self._log2_sum(base2_logits, length)
+        base2_logits.index_fill_(1, self._excluded(length), -math.inf)
+        blocks = base2_logits.unflatten(1, (-1, BLOCK_SIZE))
+        maxima = blocks.amax(-1).sub_(log_sum[:, None]).mul_(LN2)
+        maxima = maxima.view(sentences, width, -1).add_(total[:, :, None]).flatten(1)
+        best_blocks = maxima.topk(min(count, maxima.shape[1]), sorted=False).indices
+        first_block = torch.arange(0, maxima.numel(), maxima.shape[1], device=total.device)
+        logits = (
+            blocks.flatten(0, 1)
+            .index_select(0, (best_blocks + first_block[:, None]).flatten())
+            .view(*best_blocks.shape, BLOCK_SIZE)
+        )
+
+        parent = best_blocks.div(blocks.shape[1], rounding_mode="floor")
+        log_probs = logits.sub_(log_sum.view(sentences, width).gather(1, parent)[:, :, None]).mul_(LN2)
+        totals = (log_probs + total.gather(1, parent)[:, :, None]).flatten(1)
+        best = totals.topk(min(count, totals.shape[1]))
+        block, offset = best.indices.div(BLOCK_SIZE, rounding_mode="floor"), best.indices % BLOCK_SIZE
+        token = best_blocks.gather(1, block).remainder_(blocks.shape[1]).mul_(BLOCK_SIZE).add_(offset)
+        # A place of probability 0 may be in the padding, beyond the vocabulary.
+        token = token.masked_fill_(best.values == -math.inf, 0)
+        log_prob = log_probs.flatten(1).gather(1, best.indices)
+        return Continuations(best.values, token, parent.gather(1, block), log_prob)
+
+    def log_probs(self, logits: Float[Tensor, "rows vocab"], length: int) -> Float[Tensor, "rows vocab"]:
+        """Log-probabilities of token number `length`, in float32; -inf for the excluded tokens."""
+        log_probs = logits.log_softmax(-1, dtype=torch.float32)
+        _require_numbers(~log_probs[:, 0].isnan(), length)  # one NaN in a row makes the whole row NaN
+        return log_probs.index_fill_(1, self._excluded(length), -math.inf)
+
+    def _excluded(self, length: int) -> Int[Tensor, " excluded"]:
+        return self.forbidden_early if length <= self.min_length else self.forbidden
+
+    def _log2_sum(self, base2_logits: Float[Tensor, "rows padded"], length: int) -> Float[Tensor, " rows"]:
+        """log2 of the sum of all powers, before any token is excluded."""
+        rows = CACHED_ROWS if base2_logits.device.type == "cpu" else len(base2_logits)
+        if len(self.power_buffer) < min(rows, len(base2_logits)):
+            self.power_buffer = base2_logits.new_empty(min(rows, len(base2_logits)), base2_logits.shape[1])
+        result = base2_logits.new_empty(len(base2_logits))
+        for chunk, sums in zip(base2_logits.split(rows), result.split(rows), strict=True):
+            torch.sum(torch.exp2(chunk, out=self.power_buffer[: len(chunk)]), -1, out=sums)
+        result.log2_()
+        if not bool((result.abs() < SAFE_EXPONENT).all()):
+            maximum = base2_logits.amax(-1)
+            result = torch.exp2(base2_logits - maximum[:, None]).sum(-1).log2_().add_(maximum)
+            _require_numbers(result.isfinite(), length)
+        return result
+
+
+def _require_numbers(is_number: Tensor, length: int) -> None:
+    if not bool(is_number.all()):
+        raise WeightsMismatchError(
+            f"decode: the logits of token {length} are not finite numbers; check the weights of the model for NaN"
+        )
+
+
+def blockwise_topk(
+    scores: Float[Tensor, "rows vocab"], count: int
+) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
+    """Find the `count` largest numbers of each row and their indices, largest first, as torch.topk.
+
+    The best `count` numbers are in the `count` blocks with the largest maxima, so only these are searched: about half
+    the time of torch.topk for a vocabulary of 10,000.
+
+    Args:
+        scores: the numbers
+        count: how many to find
+
+    Shape:
+        - scores: (rows, vocab)
+        - returns: (rows, count), (rows, count)
+
+    Returns:
+        The numbers and their indices.
+
+    >>> values, indices = blockwise_topk(torch.tensor([[0.1, 0.7, 0.2]]), 2)
+    >>> indices.tolist()
+    [[1, 2]]
+    """
+    rows, vocab = scores.shape
+    num_blocks = vocab // BLOCK_SIZE
+    if num_blocks < 4 * count:
+        return _topk(scores, count)
+    blocks = scores[:, : num_blocks * BLOCK_SIZE].unflatten(1, (num_blocks, BLOCK_SIZE))
+    best_blocks = blocks.amax(-1).topk(count, sorted=False).indices[:, :, None]
+    values = blocks.gather(1, best_blocks.expand(-1, -1, BLOCK_SIZE)).flatten(1)
+    indices = (best_blocks * BLOCK_SIZE + torch.arange(BLOCK_SIZE, device=scores.device)).flatten(1)
+    if num_blocks * BLOCK_SIZE < vocab:
+        remaining = torch.arange(num_blocks * BLOCK_SIZE, vocab, device=scores.device)
+        values = torch.cat((values, scores[:, remaining[0] :]), 1)
+        indices = torch.cat((indices, remaining.expand(rows, -1)), 1)
+    values, places = _topk(values, count)
+    return values, indices.gather(1, places)
+
+
+def _topk(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    best = scores.topk(count)
+    return best.values, best.indices

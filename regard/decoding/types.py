@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, WeightsMismatchError
+from regard.errors import ShapeError
 
 __all__ = [
     "AttendingDecoderState", "Candidate", "DecoderState", "FastDecoderState", "Hypothesis", "SearchRecord",
@@ -198,25 +198,20 @@ class SearchStep(NamedTuple):
     """One step as lists: first rows that continue, then finished ones, then abandoned ones.
 
     Args:
+        finished: the indices of the second group, which end with EOS
         sentence: the sentence of each row
         token: the token that each row takes
         parent: the row of the step before
         log_prob: the log-probability of the token
         score: the score of the sequence up to the token
-        num_unfinished, num_finished: sizes of the first two groups
     """
 
+    finished: range
     sentence: list[int]
     token: list[int]
     parent: list[int]
     log_prob: list[float]
     score: list[float]
-    num_unfinished: int
-    num_finished: int
-
-    def is_finished(self, index: int) -> bool:
-        """Whether the sequence of this index ends with EOS at this step."""
-        return self.num_unfinished <= index < self.num_unfinished + self.num_finished
 
 
 class SearchRecord:
@@ -229,7 +224,7 @@ class SearchRecord:
 
     def __init__(self, num_sentences: int, num_best: int):
         self.num_sentences, self.num_best = num_sentences, num_best
-        self._steps: list[tuple[list[TokenColumns], int, int]] = []
+        self._steps: list[tuple[list[TokenColumns], range]] = []
 
     def add(
         self, unfinished: TokenColumns, finished: TokenColumns | None = None, abandoned: TokenColumns | None = None
@@ -242,17 +237,16 @@ class SearchRecord:
             abandoned: tokens that do not continue, because their sentence is done or too long
         """
         parts = [part for part in (unfinished, finished, abandoned) if part is not None]
-        num_finished = 0 if finished is None else finished.token.numel()
-        self._steps.append((parts, unfinished.token.numel(), num_finished))
+        start = unfinished.token.numel()
+        self._steps.append((parts, range(start, start + (0 if finished is None else finished.token.numel()))))
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The best hypotheses of each sentence, best first; unfinished ones where there are too few finished ones."""
         steps = self._to_lists()
         ends: list[list[tuple[bool, float, int, int]]] = [[] for _ in range(self.num_sentences)]
         for number, step in enumerate(steps):
-            for index in range(step.num_unfinished, len(step.token)):
-                end = (step.is_finished(index), step.score[index], number, index)
-                ends[step.sentence[index]].append(end)
+            for index in range(step.finished.start, len(step.token)):
+                ends[step.sentence[index]].append((index in step.finished, step.score[index], number, index))
         ranked = (sorted(row, key=lambda end: end[:2], reverse=True)[: self.num_best] for row in ends)
         return [
             [_backtrack(steps, number, index) for _, score, number, index in row if score > -math.inf] for row in ranked
@@ -271,7 +265,7 @@ class SearchRecord:
                 current[index] = len(candidates[sentence])
                 parent = previous.get(step.parent[index], -1)
                 token, log_prob = step.token[index], step.log_prob[index]
-                candidates[sentence].append(Candidate(token, log_prob, score, parent, step.is_finished(index)))
+                candidates[sentence].append(Candidate(token, log_prob, score, parent, index in step.finished))
             previous = current
             for tree, row in zip(trees, candidates, strict=True):
                 if row:
@@ -280,16 +274,15 @@ class SearchRecord:
 
     def _to_lists(self) -> list[SearchStep]:
         steps = []
-        for parts, num_unfinished, num_finished in self._steps:
+        for parts, finished in self._steps:
             columns = (torch.cat([part.flatten() for part in column]) for column in zip(*parts, strict=True))
-            sentence, token, parent, log_prob, score = (column.tolist() for column in columns)
-            steps.append(SearchStep(sentence, token, parent, log_prob, score, num_unfinished, num_finished))
+            steps.append(SearchStep(finished, *(column.tolist() for column in columns)))
         return steps
 
 
 def _backtrack(steps: list[SearchStep], number: int, index: int) -> Hypothesis:
     """The hypothesis that ends at this index of step `number`, read from its last token to its first."""
-    score, finished = steps[number].score[index], steps[number].is_finished(index)
+    score, finished = steps[number].score[index], index in steps[number].finished
     token_ids, log_probs = [], []
     for step in reversed(steps[: number + 1]):
         token_ids.append(step.token[index])
@@ -321,27 +314,3 @@ def checked_step(state: DecoderState, tokens: Int[Tensor, " rows"]) -> Float[Ten
             f"decode: step must return logits of shape (rows, vocab) with {len(tokens)} rows, not {tuple(logits.shape)}"
         )
     return logits
-
-
-def nan_error(length: int) -> WeightsMismatchError:
-    """Error for logits without a finite sum at token number `length`."""
-    return WeightsMismatchError(
-        f"decode: the logits of token {length} are not finite numbers; check the weights of the model for NaN"
-    )
-
-
-def next_token_log_probs(
-    logits: Float[Tensor, "rows vocab"], length: int, specials: SpecialTokens, min_length: int
-) -> Float[Tensor, "rows vocab"]:
-    """Log-probabilities of token number `length`, in float32.
-
-    PAD and BOS are excluded, and EOS up to `min_length` tokens; the others keep their probability.
-    """
-    log_probs = logits.log_softmax(-1, dtype=torch.float32)
-    if bool(log_probs[:, 0].isnan().any()):  # one NaN in a row makes the whole row NaN
-        raise nan_error(length)
-    log_probs[:, specials.pad] = -torch.inf
-    log_probs[:, specials.bos] = -torch.inf
-    if length <= min_length:
-        log_probs[:, specials.eos] = -torch.inf
-    return log_probs

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from regard.decoding.ranking import ContinuationRanker
+from regard.decoding.beam import ContinuationRanker
 from regard.decoding.types import SpecialTokens
 
 SPECIALS = SpecialTokens()

@@ -19,7 +19,7 @@ from regard.decoding import (
     sample,
     score_targets,
 )
-from regard.decoding.ranking import blockwise_topk
+from regard.decoding.beam import blockwise_topk
 from regard.errors import ConfigError, ShapeError, UnsupportedError, UsageError
 from tests.decoding.models import EOS, Table, Translator, sources
 
@@ -59,7 +59,7 @@ def test_blockwise_topk_equals_topk(rows, vocab, count, seed):
 def test_blockwise_topk_searches_blocks_of_large_vocabularies(monkeypatch):
     scores = torch.randn(3, 64 * 40 + 5)
     expected = scores.topk(6)
-    monkeypatch.setattr("regard.decoding.ranking._topk", lambda scores, count, f=torch.topk: _narrow(scores, count, f))
+    monkeypatch.setattr("regard.decoding.beam._topk", lambda scores, count, f=torch.topk: _narrow(scores, count, f))
     values, indices = blockwise_topk(scores, 6)
     assert torch.equal(values, expected.values)
     assert torch.equal(indices, expected.indices)

@@ -23,7 +23,7 @@ from regard.decoding import (
     decode_with_trace,
     parse_gold,
 )
-from regard.decoding.streaming import ObservedModel, iterate_emitted
+from regard.decoding.search import ObservedModel, iterate_emitted
 from regard.errors import UnknownNameError
 from regard.tasks.abilities import AlignedText, AlignOptions, Tokenizable, Tokenization
 from regard.tasks.predictor import Explanation, InputField, Report
