@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention import AttentionOutput, ProjectedKV, padding, softmax
 from regard.attention.observers import WATCHERS
 from regard.errors import UnsupportedError
-from regard.models.fast_decoding.shared import RecurrentState, cached_output_projection
+from regard.models.fast_decoding import RecurrentState, cached_output_projection
 from regard.models.layers import CellState
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
-from regard.models.fast_decoding.rnn import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 from regard.models.layers import RNN_CELLS, RNN_LAYERS, CellState, FastDropout, RNNCell, untie
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
+from regard.models.rnn_fast import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 
 __all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2Seq"]
 

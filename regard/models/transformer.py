@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from regard.attention import AttentionOutput, KVCache, MultiHead, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
-from regard.models.fast_decoding.transformer import fuse_decoder
-from regard.models.fast_decoding.transformer_state import FusedDecoderState
 from regard.models.layers import MakePositions, TokenEmbedding, untie
+from regard.models.transformer_fast import FusedDecoderState, fuse_decoder
 from regard.models.transformer_layers import MakeAttention, TransformerDecoder, TransformerEncoder
 
 __all__ = ["TieEmbeddings", "Transformer", "TransformerDecoderState"]

@@ -9,8 +9,8 @@ from torch import nn
 from regard.attention import Dropout, MultiHead, softmax
 from regard.attention.observers import register_watcher
 from regard.decoding import DecodingConfig, beam_search, decode
-from regard.models.fast_decoding.transformer_state import FusedDecoderState
 from regard.models.transformer import TransformerDecoderState
+from regard.models.transformer_fast import FusedDecoderState
 from tests.models import laws, test_rnn_seq2seq, test_transformer
 from tests.models.laws import BOS, EOS, PAD, TGT_VOCAB_SIZE, assert_equal_hypotheses, close, sample_pairs
 

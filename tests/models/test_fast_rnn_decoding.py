@@ -11,10 +11,10 @@ from regard import attention as a
 from regard.attention.observers import register_watcher
 from regard.decoding import DecodingConfig, decode
 from regard.models import RNNSeq2Seq
-from regard.models.fast_decoding import rnn
-from regard.models.fast_decoding.rnn import FactoredAdditive, FusedRNNDecoderState
-from regard.models.fast_decoding.shared import unique_rows
+from regard.models import rnn_fast as rnn
+from regard.models.fast_decoding import unique_rows
 from regard.models.rnn_decoding import RNNDecoderState
+from regard.models.rnn_fast import FactoredAdditive, FusedRNNDecoderState
 from tests.models.laws import TGT_VOCAB_SIZE, assert_equal_hypotheses, close, sample_pairs
 from tests.models.test_fast_decoding import beams_equal_rows
 from tests.models.test_rnn_seq2seq import ATTENTIONS, DIM, ORDERS, small

@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from regard.models.fast_decoding.rnn import FusedRNNDecoderState
-from regard.models.fast_decoding.shared import _sample_size
-from regard.models.fast_decoding.transformer_state import FusedDecoderState
+from regard.models.fast_decoding import _sample_size
 from regard.models.rnn_decoding import RNNDecoderState
+from regard.models.rnn_fast import FusedRNNDecoderState
 from regard.models.transformer import TransformerDecoderState
+from regard.models.transformer_fast import FusedDecoderState
 from tests.models import test_fast_decoding, test_fast_rnn_decoding, test_rnn_seq2seq, test_transformer
 from tests.models.laws import close, sample_pairs
 

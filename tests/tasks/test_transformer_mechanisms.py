@@ -9,7 +9,7 @@ from regard.decoding import DecodingConfig, decode
 from regard.errors import ConfigError
 from regard.export import export, open_export
 from regard.models import Transformer
-from regard.models.fast_decoding.transformer import fuse_decoder
+from regard.models.transformer_fast import fuse_decoder
 from regard.tasks import get_recipe, get_task, make_config, train
 from regard.tasks.mechanisms import NORMALIZERS, SCORES
 from regard.tasks.translation.task import build_loss, build_model

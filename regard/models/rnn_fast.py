@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,17 +26,8 @@ from torch import Tensor, nn
 
 from regard.attention import Additive, Attention
 from regard.attention.fast.additive import FACTOR_MARGIN, FACTOR_REACH, TANH_SCALE
-from regard.models.fast_decoding.shared import (
-    RecurrentState,
-    RowGroups,
-    WeightCache,
-    applies_softmax,
-    cached_output_projection,
-    can_fuse,
-    get_or_build,
-    has_no_hooks,
-    unique_rows,
-)
+from regard.models import fast_decoding
+from regard.models.fast_decoding import RowGroups, unique_rows
 from regard.models.layers import CellState, FastDropout, GRUCell, LSTMCell, RNNCell
 
 if TYPE_CHECKING:
@@ -172,10 +165,10 @@ class FusedRNNDecoder:
         self.first_cell = FUSED_CELLS[type(first)](first, extra)
         self.upper_cells: list[FusedCell] = [FUSED_CELLS[type(cell)](cell) for cell in upper]
         self.embed_weight: Tensor = model.tgt_embed.weight.detach()
-        self.output_projection = cached_output_projection(model.lm_head)
+        self.output_projection = fast_decoding.cached_output_projection(model.lm_head)
 
 
-FUSED_RNN_DECODERS: WeightCache[FusedRNNDecoder] = WeakKeyDictionary()
+FUSED_RNN_DECODERS: fast_decoding.WeightCache[FusedRNNDecoder] = WeakKeyDictionary()
 
 
 def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
@@ -198,19 +191,14 @@ def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
     parts = (*model.cells, model.readout_proj, model.tgt_embed, model.lm_head)
     modules = [module for part in parts for module in part.modules()]
     attention = [] if model.attention is None else list(model.attention.modules())
-    if not (can_fuse(model.lm_head.weight, (*modules, model.dropout), INLINED) and has_no_hooks(model)):
-        return None
-    if not all(type(cell) in FUSED_CELLS for cell in model.cells):
-        return None
-    if any(module.training or not has_no_hooks(module) for module in attention):
-        return None
-    return get_or_build(FUSED_RNN_DECODERS, model, modules, lambda: FusedRNNDecoder(model))
-
-
-class _FactoredOutput(NamedTuple):
-    """What a step of `FactoredAdditive` keeps of an `AttentionOutput`."""
-
-    weights: Float[Tensor, "sentences width src_len"]
+    is_plain = (
+        fast_decoding.can_fuse(model.lm_head.weight, (*modules, model.dropout), INLINED)
+        and all(type(cell) in FUSED_CELLS for cell in model.cells)
+        and not any(module.training for module in attention)
+        and all(map(fast_decoding.has_no_hooks, (model, *attention)))
+    )
+    build = partial(FusedRNNDecoder, model)
+    return fast_decoding.get_or_build(FUSED_RNN_DECODERS, model, modules, build) if is_plain else None
 
 
 @dataclass(frozen=True)
@@ -256,13 +244,13 @@ class FactoredAdditive:
 
     def attend(
         self, query: Float[Tensor, "rows 1 dim"], t: int
-    ) -> tuple[Float[Tensor, "rows 1 value"], _FactoredOutput]:
-        """Contexts of the queries, and their weights."""
+    ) -> tuple[Float[Tensor, "rows 1 value"], SimpleNamespace]:
+        """Contexts of the queries, and what a step keeps of an `AttentionOutput`: their `weights`."""
         queries = torch.mm(query.flatten(0, 1), self.query_proj)
         queries = queries.view(len(self.key), self.beam_width, len(self.energy))
         queries = queries.add_(self.center).clamp_(-self.bound, self.bound).exp_()
         weights = self._scores(queries).add_(self.padding_bias).softmax(-1)
-        return torch.bmm(weights, self.value).flatten(0, 1)[:, None], _FactoredOutput(weights)
+        return torch.bmm(weights, self.value).flatten(0, 1)[:, None], SimpleNamespace(weights=weights)
 
     def _scores(self, queries: Float[Tensor, "sentences width hidden"]) -> Float[Tensor, "sentences width src_len"]:
         """Scores, computed for a few sentences at a time."""
@@ -294,10 +282,15 @@ def factor_memory(memory: Any, attention: Any) -> Any:
         the factored memory if the attention is additive with softmax, on a CPU, and the range of its keys allows
         exponentials; else the memory
     """
-    if type(attention) is not Attention or type(attention.score) is not Additive or not applies_softmax(attention):
+    if type(attention) is not Attention or type(attention.score) is not Additive:
         return memory
     projected_kv, score = memory.projected_kv, attention.score
-    if score.query_proj is None or score.activation not in TANH_SCALE or projected_kv.key.device.type != "cpu":
+    if (
+        not fast_decoding.applies_softmax(attention)
+        or score.query_proj is None
+        or score.activation not in TANH_SCALE
+        or projected_kv.key.device.type != "cpu"
+    ):
         return memory
     scale = TANH_SCALE[score.activation]
     key = -scale * projected_kv.key
@@ -318,7 +311,7 @@ def factor_memory(memory: Any, attention: Any) -> Any:
     )
 
 
-class FusedRNNDecoderState(RecurrentState):
+class FusedRNNDecoderState(fast_decoding.RecurrentState):
     """`RNNDecoderState` by fused operations; rows are sentences x width, neighbors share a sentence.
 
     `states` and `input_feed` are those of the distinct rows that are continued; `parents` maps each row to its own.

@@ -1,4 +1,8 @@
-"""Parts shared by the fast decoders: states, output projection, weight cache, and rows with the same token."""
+"""Fast decoding: exact shortcuts for the decoder states of the models.
+
+The definitions are `RNNDecoderState` and `TransformerDecoderState`; `start_decoding` of the models chooses. Here is
+what `rnn_fast` and `transformer_fast` share: states, output projection, weight cache, and rows with the same token.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ from regard.errors import UnsupportedError
 
 __all__ = [
     "OutputProjection", "ProjectedState", "RecurrentState", "RowGroups", "WeightCache", "applies_softmax",
-    "cached_output_projection", "can_fuse", "fingerprint", "get_or_build", "has_no_hooks", "is_inlineable",
-    "is_plain_inference", "unique_rows",
+    "cached_output_projection", "can_fuse", "fingerprint", "get_or_build", "has_no_hooks", "is_plain_inference",
+    "unique_rows",
 ]  # fmt: skip
 
 LOG2E = 1 / math.log(2)
@@ -285,23 +289,10 @@ def has_no_hooks(module: nn.Module) -> bool:
     )
 
 
-def is_inlineable(module: nn.Module, known: Iterable[type[nn.Module]]) -> bool:
-    """Whether a module need not be called, as it is in eval mode and computes what one of these classes defines.
-
-    Args:
-        module: a part of a model
-        known: classes of which a subclass counts too, unless it has a `forward` of its own
-
-    Example:
-        >>> is_inlineable(nn.Linear(2, 3).eval(), [nn.Linear]), is_inlineable(nn.Linear(2, 3), [nn.Linear])
-        (True, False)
-    """
-    forward = type(module).forward
-    return not module.training and has_no_hooks(module) and any(forward is cls.forward for cls in known)
-
-
 def can_fuse(weight: Tensor, modules: Iterable[nn.Module], known: Iterable[type[nn.Module]]) -> bool:
-    """Whether none of these modules need be called: see `is_plain_inference` and `is_inlineable`; nobody watches.
+    """Whether none of these modules need be called: see `is_plain_inference` and `has_no_hooks`; nobody watches.
+
+    They must be in eval mode and compute what one of the known classes defines.
 
     Args:
         weight: a parameter
@@ -314,9 +305,14 @@ def can_fuse(weight: Tensor, modules: Iterable[nn.Module], known: Iterable[type[
         >>> layer = nn.Linear(2, 3).eval()
         >>> can_fuse(layer.weight, [layer], [nn.Linear])  # gradients are enabled
         False
+        >>> with torch.no_grad():
+        ...     can_fuse(layer.weight, [layer], [nn.Linear]), can_fuse(layer.weight, [layer.train()], [nn.Linear])
+        (True, False)
     """
-    is_plain = is_plain_inference(weight) and not WATCHERS.get() and weight.dtype in (torch.float32, torch.float64)
-    return is_plain and all(is_inlineable(module, known) for module in modules)
+    if not is_plain_inference(weight) or WATCHERS.get() or weight.dtype not in (torch.float32, torch.float64):
+        return False
+    forwards = {cls.forward for cls in known}
+    return all(not m.training and type(m).forward in forwards and has_no_hooks(m) for m in modules)
 
 
 def applies_softmax(attention: Any) -> bool:
