@@ -4,8 +4,7 @@ from importlib import import_module
 
 from regard._imports import require_extra
 from regard.models.captioner import ShowAttendTell
-from regard.models.flat_document import FlatDocumentClassifier
-from regard.models.hierarchical import HierarchicalAttentionNetwork
+from regard.models.hierarchical import FlatDocumentClassifier, HierarchicalAttentionNetwork
 from regard.models.hybrid_encoder import HybridEncoder
 from regard.models.image_models import AttentionPoolClassifier, ConvBackbone, VisualQAModel
 from regard.models.language_models import CausalLM, MaskedLM

@@ -1,7 +1,7 @@
-"""The hierarchical attention network: from words to sentences, from sentences to a document, to its class.
+"""Document classification: the hierarchical attention network, and a model without sentences.
 
 Yang, Yang, Dyer, He, Smola and Hovy (2016), "Hierarchical Attention Networks for Document Classification", NAACL. Top
-to bottom: the model, its two equal levels, packing and grouping of rows of different lengths.
+to bottom: both models, the two equal levels of the first, packing and grouping of rows of different lengths.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ from regard.errors import UsageError
 from regard.models.layers import FastDropout
 
 __all__ = [
-    "HANLevel", "HierarchicalAttentionNetwork", "HierarchicalWeights", "pack_rows", "pool_rows", "split_by_length",
+    "FlatDocumentClassifier", "HANLevel", "HierarchicalAttentionNetwork", "HierarchicalWeights", "pack_rows",
+    "pool_rows", "segment_sum", "split_by_length", "split_lengths",
 ]  # fmt: skip
 
 Tokens = Int[Tensor, " tokens"]  # of all sentences of all documents, end to end
 Lengths = Int[Tensor, " sentences"]  # tokens of each sentence
 Counts = Int[Tensor, " documents"]  # sentences of each document
+RowCounts = Int[Tensor, " rows"]
+RowIndices = Int[Tensor, "rows longest"]
+Vectors = Float[Tensor, "vectors dim"]
+PooledRows = tuple[Float[Tensor, "rows pooled_dim"], Float[Tensor, "rows longest"] | None]
 MIN_LENGTH_RATIO = 0.75  # rows are pooled in one group if they have at least this fraction of the longest
 
 
@@ -111,6 +116,91 @@ class HierarchicalAttentionNetwork(ResettableModule):
         return HierarchicalWeights(word_weights, sentence_weights)
 
 
+class FlatDocumentClassifier(ResettableModule):
+    """Document classification with any encoder and pooling over all words.
+
+        h_1, h_2, ... = encoder(words)        d = pool(h_1, h_2, ...)        logits = W d + b
+
+    A document of more than `max_span` words is encoded in parts of nearly equal size, independently; `pool` gets the
+    words of all parts. Documents come as in a `HierarchicalAttentionNetwork`; sentence ends do not matter here.
+
+    Args:
+        encoder: from tokens (batch, seq_len) and lengths (batch,) to vectors (batch, seq_len, embed_dim), such as a
+            `HybridEncoder`
+        pool: pools the words of a document
+        embed_dim: size of the encoder's vectors
+        num_classes: number of classes
+        max_span: words that are encoded together
+        dropout: probability of dropout on documents
+        device, dtype: of the classifier's parameters, as in PyTorch; `encoder` and `pool` have their own
+
+    Shape: tokens (tokens,) of all sentences end to end, lengths (sentences,) in tokens, counts (documents,) in
+        sentences -> (documents, num_classes)
+
+    Example:
+        >>> from regard.models.hybrid_encoder import HybridEncoder, SelfAttentionLayer
+        >>> encoder = HybridEncoder(20, 8, [SelfAttentionLayer(8, 2)])
+        >>> pool = AttentionPool(Attention(Additive(None, key_dim=8, hidden_dim=4)))
+        >>> model = FlatDocumentClassifier(encoder, pool, embed_dim=8, num_classes=3, max_span=4)
+        >>> tokens, lengths, counts = torch.randint(4, 20, (9,)), torch.tensor([2, 4, 3]), torch.tensor([2, 1])
+        >>> model(tokens, lengths, counts).shape
+        torch.Size([2, 3])
+        >>> [tuple(weights.shape) for weights in model.attention_weights(tokens, lengths, counts)]
+        [(3, 4), (2, 2)]
+    """
+
+    repr_settings = ("max_span",)
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        pool: AttentionPool | MaxPool,
+        embed_dim: int,
+        num_classes: int,
+        *,
+        max_span: int = 256,
+        dropout: float = 0.0,
+        device: Device = None,
+        dtype: Dtype = None,
+    ):
+        super().__init__()
+        self.encoder, self.pool, self.max_span = encoder, pool, max_span
+        self.classifier = nn.Linear(embed_dim, num_classes, device=device, dtype=dtype)
+        self.dropout = FastDropout(dropout)
+
+    def forward(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> Float[Tensor, "documents classes"]:
+        """Logits of the classes."""
+        return self.classifier(self.dropout(self._pool(tokens, segment_sum(lengths, counts))[0]))
+
+    def attention_weights(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> HierarchicalWeights:
+        """The weights of words as products: of a word in its sentence and of the sentence in its document."""
+        weights = self._pool(tokens, segment_sum(lengths, counts), need_weights=True)[1]
+        assert weights is not None
+        sentences = segment_sum(weights, lengths)
+        within = weights / sentences.clamp(min=torch.finfo(weights.dtype).tiny).repeat_interleave(lengths)
+        return HierarchicalWeights(_pad_rows(within, lengths), _pad_rows(sentences, counts))
+
+    def _encode_tokens(self, tokens: Tensor, totals: RowCounts) -> Float[Tensor, "tokens embed_dim"]:
+        """A vector per token; parts of similar length are encoded in one batch."""
+        sizes = split_lengths(totals, self.max_span)
+        order, indices, states = sizes.argsort(descending=True, stable=True), [], []
+        padded, is_inside = _padded_indices(sizes)
+        for first, last, longest in split_by_length(sizes[order].tolist()):
+            rows = order[first:last]
+            encoded = self.encoder(tokens[padded[rows, :longest]], sizes[rows])
+            indices.append(padded[rows][is_inside[rows]])
+            states.append(encoded[is_inside[rows, :longest]])
+        return torch.cat(states)[torch.cat(indices).argsort()]
+
+    def _pool(
+        self, tokens: Tensor, totals: RowCounts, need_weights: bool = False
+    ) -> tuple[Float[Tensor, "documents embed_dim"], Float[Tensor, " tokens"] | None]:
+        """One vector per document, and the weights of its tokens if `need_weights`."""
+        indices, is_inside = _padded_indices(totals)
+        contexts, weights = pool_rows(self.pool, self._encode_tokens(tokens, totals), indices, totals, need_weights)
+        return contexts, None if weights is None else weights[is_inside]
+
+
 class HierarchicalWeights(NamedTuple):
     """Attention weights of both levels.
 
@@ -163,9 +253,7 @@ class HANLevel(ResettableModule):
     def reset_parameters(self) -> None:
         reset_modules(self.pool, self.rnn)
 
-    def forward(
-        self, vectors: Float[Tensor, "vectors input_dim"], lengths: Int[Tensor, " rows"], need_weights: bool = False
-    ) -> tuple[Float[Tensor, "rows hidden_dim"], Float[Tensor, "rows longest"] | None]:
+    def forward(self, vectors: Vectors, lengths: RowCounts, need_weights: bool = False) -> PooledRows:
         """One vector per row of `lengths` vectors, and the weights of these if `need_weights`."""
         packed, order = pack_rows(vectors, lengths)
         sizes = packed.batch_sizes.to(lengths.device)  # rows that have a vector at each step
@@ -174,9 +262,7 @@ class HANLevel(ResettableModule):
         return pool_rows(self.pool, self.rnn(packed)[0].data, indices, lengths, need_weights)
 
 
-def pack_rows(
-    vectors: Float[Tensor, "vectors dim"], lengths: Int[Tensor, " rows"]
-) -> tuple[PackedSequence, Int[Tensor, " rows"]]:
+def pack_rows(vectors: Vectors, lengths: RowCounts) -> tuple[PackedSequence, RowCounts]:
     """Pack rows that stand end to end, without padding them first.
 
     One gather; step t of the network computes only the rows that have a t-th vector.
@@ -209,15 +295,9 @@ def pack_rows(
 
 
 def pool_rows(
-    pool: AttentionPool | MaxPool,
-    vectors: Float[Tensor, "vectors dim"],
-    indices: Int[Tensor, "rows longest"],
-    lengths: Int[Tensor, " rows"],
-    need_weights: bool = False,
-) -> tuple[Float[Tensor, "rows dim"], Float[Tensor, "rows longest"] | None]:
-    """Pool rows in groups of similar length, each padded to its longest row.
-
-    All groups are one gather, and so is its backward.
+    pool: AttentionPool | MaxPool, vectors: Vectors, indices: RowIndices, lengths: RowCounts, need_weights: bool = False
+) -> PooledRows:
+    """Pool rows in groups of similar length, each padded to its longest row; one gather serves all groups.
 
     Args:
         pool: hides what is beyond the length of a row
@@ -237,17 +317,16 @@ def pool_rows(
                 [2.]])
     """
     order = lengths.argsort(descending=True, stable=True)
-    groups = [
-        (order[first:last], indices[order[first:last], :longest])
-        for first, last, longest in split_by_length(lengths[order].tolist())
-    ]
-    gathered = vectors.index_select(0, torch.cat([group.flatten() for _, group in groups]))
+    spans = split_by_length(lengths[order].tolist())
+    groups = [indices[order[first:last], :longest] for first, last, longest in spans]
+    gathered = vectors.index_select(0, torch.cat([group.flatten() for group in groups]))
     contexts, weights = [], []
-    for (rows, group), part in zip(groups, gathered.split([group.numel() for _, group in groups]), strict=True):
-        context, group_weights = pool(part.unflatten(0, group.shape), lengths[rows], need_weights)
+    parts = gathered.split([group.numel() for group in groups])
+    for (first, last, longest), group, part in zip(spans, groups, parts, strict=True):
+        context, group_weights = pool(part.unflatten(0, group.shape), lengths[order[first:last]], need_weights)
         contexts.append(context.squeeze(1))
         if group_weights is not None:
-            weights.append(nn.functional.pad(group_weights.squeeze(1), (0, indices.shape[1] - group.shape[1])))
+            weights.append(nn.functional.pad(group_weights.squeeze(1), (0, indices.shape[1] - longest)))
     inverse = order.argsort()
     return torch.cat(contexts)[inverse], torch.cat(weights)[inverse] if weights else None
 
@@ -271,3 +350,51 @@ def split_by_length(lengths: list[int]) -> list[tuple[int, int, int]]:
             groups.append((first, row, lengths[first]))
             first = row
     return [*groups, (first, len(lengths), lengths[first])]
+
+
+def split_lengths(totals: RowCounts, max_span: int) -> Int[Tensor, " parts"]:
+    """Sizes of the parts of each document: nearly equal within a document, and at most `max_span`.
+
+    Args:
+        totals: words of each document
+        max_span: words of the longest part
+
+    Example:
+        >>> split_lengths(torch.tensor([3, 10]), max_span=4).tolist()
+        [3, 4, 3, 3]
+    """
+    counts = -(-totals // max_span)
+    part = torch.arange(int(counts.sum()), device=totals.device)
+    part = part - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    totals, counts = totals.repeat_interleave(counts), counts.repeat_interleave(counts)
+    return totals // counts + (part < totals % counts)
+
+
+def segment_sum(values: Tensor, counts: Int[Tensor, " rows"]) -> Tensor:
+    """The sum of the first counts[0] values, of the next counts[1], and so on.
+
+    Args:
+        values: the values of all rows, end to end
+        counts: values of each row
+
+    Shape: values (values,), counts (rows,) -> the sum of each row (rows,)
+
+    Example:
+        >>> segment_sum(torch.tensor([1, 2, 3]), torch.tensor([2, 1])).tolist()
+        [3, 3]
+    """
+    row = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+    return values.new_zeros(len(counts)).index_add_(0, row, values)
+
+
+def _padded_indices(sizes: RowCounts) -> tuple[RowIndices, Tensor]:
+    """The index of the values of rows end to end, and a mask that is False on padding, with the first value's index."""
+    steps = torch.arange(int(sizes.max()), device=sizes.device)
+    is_inside = steps < sizes[:, None]
+    return (sizes.cumsum(0) - sizes)[:, None] + steps * is_inside, is_inside
+
+
+def _pad_rows(values: Float[Tensor, " values"], sizes: RowCounts) -> Float[Tensor, "rows longest"]:
+    """Values that stand end to end as rows, padded with 0."""
+    indices, is_inside = _padded_indices(sizes)
+    return values[indices] * is_inside

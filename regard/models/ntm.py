@@ -28,10 +28,12 @@ from regard.attention import addressing, observers
 from regard.attention.fast.addressing import can_use_fast_address
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import ShapeError, UsageError
-from regard.models.ntm_controllers import CONTROLLERS
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
 
-__all__ = ["LSTMBaseline", "NTMState", "NTMStep", "NeuralTuringMachine"]
+__all__ = [
+    "CONTROLLERS", "FeedForwardController", "LSTMBaseline", "LSTMController", "NTMState", "NTMStep",
+    "NeuralTuringMachine",
+]  # fmt: skip
 
 INITIAL_MEMORY = 1e-6  # every element of a memory that nothing was written to
 
@@ -139,15 +141,10 @@ class NeuralTuringMachine(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        for name, value, minimum in (
-            ("memory_rows", memory_rows, 1),
-            ("memory_width", memory_width, 1),
-            ("hidden_dim", hidden_dim, 1),
-            ("num_read_heads", num_read_heads, 1),
-            ("num_write_heads", num_write_heads, 1),
-            ("max_shift", max_shift, 0),
-        ):
-            if value < minimum:
+        sizes = {"memory_rows": memory_rows, "memory_width": memory_width, "hidden_dim": hidden_dim}
+        sizes |= {"num_read_heads": num_read_heads, "num_write_heads": num_write_heads, "max_shift": max_shift}
+        for name, value in sizes.items():
+            if value < (minimum := 0 if name == "max_shift" else 1):
                 raise UsageError(f"NeuralTuringMachine: invalid value {value} for {name}: must be at least {minimum}")
         if controller not in CONTROLLERS:
             raise UsageError(
@@ -219,7 +216,7 @@ class NeuralTuringMachine(ResettableModule):
         features = []
         for x in inputs.unbind(1):
             state = state if clip is None else state.clip_gradients(clip)
-            hidden, state = self._step_fast(x, state) if is_fast else self._step(x, state)[:2]
+            hidden, state = self._step(x, state, is_fast)
             observers.emit(self, partial(_head_weights, state))
             features.append(torch.cat((hidden, state.read.flatten(1)), -1))
         if not features:
@@ -233,10 +230,13 @@ class NeuralTuringMachine(ResettableModule):
                 f"NeuralTuringMachine: inputs of a step must be (batch, {self.input_dim}), got {tuple(inputs.shape)}"
             )
         self._check_state(state, len(inputs))
-        hidden, state, erase, add = self._step(inputs, state)
-        observers.emit(self, partial(_head_weights, state))
-        output = self.output_proj(torch.cat((hidden, state.read.flatten(1)), -1))
-        return NTMStep(output, state, erase, add)
+        hidden, after = self._step(inputs, state)
+        before = (state.memory, state.read_weights, state.write_weights)
+        interface, *_ = promote_tensors(self.interface_proj(hidden), *before)
+        *_, erase, add = self.head_layout.split(*self.head_layout.activate(interface))
+        observers.emit(self, partial(_head_weights, after))
+        output = self.output_proj(torch.cat((hidden, after.read.flatten(1)), -1))
+        return NTMStep(output, after, erase, add)
 
     def _check_state(self, state: NTMState, batch_size: int) -> None:
         """Raise ShapeError if the state is of another batch or of another model."""
@@ -254,26 +254,25 @@ class NeuralTuringMachine(ResettableModule):
         self.is_compiled = True
         self._step = torch.compile(self._step)  # type: ignore[method-assign]
 
-    def _step(self, inputs: Tensor, state: NTMState) -> tuple[Tensor, NTMState, Tensor, Tensor]:
-        """One step without the output, which can be computed for all steps at once."""
-        controller_inputs = torch.cat((inputs, state.read.flatten(1)), -1)
-        hidden, controller_state = self.controller(controller_inputs, state.controller)
-        before = (state.memory, state.read_weights, state.write_weights)
-        interface, memory, read_weights, write_weights = promote_tensors(self.interface_proj(hidden), *before)
-        readers, writers, erase, add = self.head_layout.split(*self.head_layout.activate(interface))
-        write_weights = addressing.address(*writers, memory, write_weights)
-        memory = addressing.write(memory, write_weights, erase, add)
-        read_weights = addressing.address(*readers, memory, read_weights)
-        after = (memory, addressing.read(read_weights, memory), read_weights, write_weights)
-        memory, read, read_weights, write_weights = cast_tensors(state.memory.dtype, *after)
-        return hidden, NTMState(memory, read, read_weights, write_weights, controller_state), erase, add
+    def _step(self, inputs: Tensor, state: NTMState, is_fast: bool = False) -> tuple[Tensor, NTMState]:
+        """One step without the output, which can be computed for all steps at once.
 
-    def _step_fast(self, inputs: Tensor, state: NTMState) -> tuple[Tensor, NTMState]:
-        """`_step` in fewer operations, and as one node of the graph if there is one."""
+        The fast one computes the same in fewer operations, and as one node of the graph if there is one.
+        """
         controller_inputs = torch.cat((inputs, state.read.flatten(1)), -1)
         hidden, controller_state = self.controller(controller_inputs, state.controller)
-        before = (state.memory, state.read_weights, state.write_weights)
-        memory, read, read_weights, write_weights = memory_step(self.head_layout, self.interface_proj(hidden), *before)
+        interface, before = self.interface_proj(hidden), (state.memory, state.read_weights, state.write_weights)
+        if is_fast:
+            after = memory_step(self.head_layout, interface, *before)
+        else:
+            interface, memory, read_weights, write_weights = promote_tensors(interface, *before)
+            readers, writers, erase, add = self.head_layout.split(*self.head_layout.activate(interface))
+            write_weights = addressing.address(*writers, memory, write_weights)
+            memory = addressing.write(memory, write_weights, erase, add)
+            read_weights = addressing.address(*readers, memory, read_weights)
+            read = addressing.read(read_weights, memory)
+            after = cast_tensors(state.memory.dtype, memory, read, read_weights, write_weights)
+        memory, read, read_weights, write_weights = after
         return hidden, NTMState(memory, read, read_weights, write_weights, controller_state)
 
     def extra_repr(self) -> str:
@@ -325,3 +324,73 @@ class LSTMBaseline(ResettableModule):
         """Outputs of all steps, before any sigmoid, and the state after the last one."""
         hidden, state = self.lstm(inputs, state)
         return self.output_proj(hidden), state
+
+
+class LSTMController(ResettableModule):
+    """An LSTM cell with a learned initial state.
+
+    Args:
+        input_dim: size of the input
+        hidden_dim: size of the state
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: inputs (batch, input_dim), state (hidden, cell) -> hidden (batch, hidden_dim), state
+
+    Example:
+        >>> controller = LSTMController(5, 8)
+        >>> controller(torch.rand(2, 5), controller.init_state(2))[0].shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: Dtype = None):
+        super().__init__()
+        self.cell = nn.LSTMCell(input_dim, hidden_dim, device=device, dtype=dtype)
+        self.initial_state = nn.Parameter(torch.zeros(2, hidden_dim, device=device, dtype=dtype))
+        self._init_parameters()
+
+    def _init_parameters(self) -> None:
+        nn.init.normal_(self.initial_state, std=0.01)
+        nn.init.zeros_(self.cell.bias_ih)
+        nn.init.zeros_(self.cell.bias_hh)
+
+    def init_state(self, batch_size: int) -> tuple[Tensor, ...]:
+        """The learned state for every sequence of a batch."""
+        hidden, cell = self.initial_state.unbind()
+        return hidden.tanh().expand(batch_size, -1), cell.expand(batch_size, -1)
+
+    def forward(self, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        hidden, cell = self.cell(inputs, state)
+        return hidden, (hidden, cell)
+
+
+class FeedForwardController(ResettableModule):
+    """A linear layer with ReLU; all it has of the past is what the read heads read.
+
+    Args:
+        input_dim: size of the input
+        hidden_dim: size of the output
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: inputs (batch, input_dim), state () -> hidden (batch, hidden_dim), state ()
+
+    Example:
+        >>> FeedForwardController(5, 8)(torch.rand(2, 5), ())[0].shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(self, input_dim: int, hidden_dim: int, *, device: Device = None, dtype: Dtype = None):
+        super().__init__()
+        self.layer = nn.Linear(input_dim, hidden_dim, device=device, dtype=dtype)
+
+    def init_state(self, batch_size: int) -> tuple[Tensor, ...]:
+        """The empty state."""
+        return ()
+
+    def forward(self, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.layer(inputs).relu(), ()
+
+
+CONTROLLERS: dict[str, type[LSTMController] | type[FeedForwardController]] = {
+    "lstm": LSTMController,
+    "feedforward": FeedForwardController,
+}

@@ -282,15 +282,11 @@ def factor_memory(memory: Any, attention: Any) -> Any:
         the factored memory if the attention is additive with softmax, on a CPU, and the range of its keys allows
         exponentials; else the memory
     """
-    if type(attention) is not Attention or type(attention.score) is not Additive:
+    is_additive = type(attention) is Attention and type(attention.score) is Additive
+    if not is_additive or not fast_decoding.applies_softmax(attention):
         return memory
     projected_kv, score = memory.projected_kv, attention.score
-    if (
-        not fast_decoding.applies_softmax(attention)
-        or score.query_proj is None
-        or score.activation not in TANH_SCALE
-        or projected_kv.key.device.type != "cpu"
-    ):
+    if score.query_proj is None or score.activation not in TANH_SCALE or projected_kv.key.device.type != "cpu":
         return memory
     scale = TANH_SCALE[score.activation]
     key = -scale * projected_kv.key

@@ -7,7 +7,7 @@ from regard.attention.module import ResettableModule
 from regard.attention.normalizers.base import NormalizerWrapper
 from regard.attention.relative_positions import RelativePositionBias
 from regard.attention.scores.base import FunctionScore, ScaledScore, SumScore
-from regard.models import captioner, hierarchical, hybrid_encoder, image_models, layers, ntm_controllers, rnn_seq2seq
+from regard.models import captioner, hierarchical, hybrid_encoder, image_models, layers, ntm, rnn_seq2seq
 from regard.studies import costs
 from regard.tasks import sequence_loss
 from regard.training.trainer import Objective
@@ -153,8 +153,8 @@ BUILD = {
     "NeuralTuringMachine, feed-forward": lambda **f: models.NeuralTuringMachine(
         4, 3, **NTM, controller="feedforward", **f
     ),
-    "FeedForwardController": lambda **f: ntm_controllers.FeedForwardController(4, 5, **f),
-    "LSTMController": lambda **f: ntm_controllers.LSTMController(4, 5, **f),
+    "FeedForwardController": lambda **f: ntm.FeedForwardController(4, 5, **f),
+    "LSTMController": lambda **f: ntm.LSTMController(4, 5, **f),
     "LSTMBaseline": lambda **f: models.LSTMBaseline(4, 3, hidden_dim=6, num_layers=2, **f),
     "NextTokenLoss": plain(sequence_loss.NextTokenLoss),
     "CaptionLoss": plain(sequence_loss.CaptionLoss),

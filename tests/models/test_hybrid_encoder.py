@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.attention import Additive, Attention, AttentionPool, MaxPool, padding
-from regard.models.flat_document import FlatDocumentClassifier, split_lengths
+from regard.models.hierarchical import FlatDocumentClassifier, split_lengths
 from regard.models.hybrid_encoder import ConvLayer, HybridEncoder, RNNLayer, SelfAttentionLayer
 from regard.viewing import watch
 

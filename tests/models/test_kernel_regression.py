@@ -20,7 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from regard.models.kernel_regression import KernelRegression, OutOfReachWarning, estimator
+from regard.models import kernel_regression
+from regard.models.kernel_regression import KernelRegression, OutOfReachWarning
 
 KERNELS = ("average", "gaussian", "boxcar", "epanechnikov")
 REAL = {  # columns; at its best width, that width, and with the mean alone: from the README of the data
@@ -228,7 +229,7 @@ def test_invalid_input(curve, monkeypatch):
         KernelRegression().fit(x, y, sample_weight=np.zeros(80))
     with pytest.raises(ValueError, match="Negative values"):
         KernelRegression().fit(x, y, sample_weight=-np.ones(80))
-    monkeypatch.setattr(estimator, "MAX_WEIGHTS", 1000)
+    monkeypatch.setattr(kernel_regression, "MAX_WEIGHTS", 1000)
     with pytest.raises(ValueError, match=r"80 queries x 80 points .* at most 12 queries"):
         KernelRegression().fit(x, y).weights(x)
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.models.kernel_regression import smoothing
-from regard.models.kernel_regression.smoothing import KernelSmoother, SortedNeighbors, TrainingPoints, divide_sums
-from regard.models.kernel_regression.sums_1d import GaussSums, RangeSums
+from regard.models import kernel_sums as smoothing
+from regard.models.kernel_regression import KernelSmoother, divide_sums
+from regard.models.kernel_sums import GaussSums, RangeSums, SortedNeighbors, TrainingPoints
 
 KERNELS = {  # of the distance u and the smallest u: a common factor cancels and keeps the Gaussian above 0
     "average": lambda u, nearest: 1.0,

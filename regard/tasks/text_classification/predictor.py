@@ -17,7 +17,7 @@ from regard.data.document_batches import DocumentBatch, DocumentBatches, encode_
 from regard.data.documents import Document, SplitDocument, Truncation, leading_spaces
 from regard.data.sources import split_by_tokens
 from regard.errors import DataError, EmptyInputError, UnsupportedError
-from regard.models.flat_document import FlatDocumentClassifier
+from regard.models.hierarchical import FlatDocumentClassifier
 from regard.tasks.classification import Classification, ClassificationPredictor, classification_tables
 from regard.tasks.predictor import AttentionMap, Explanation, InputField, Report
 from regard.tasks.text_classification.config import TextClassificationConfig

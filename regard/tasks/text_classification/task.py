@@ -15,8 +15,7 @@ from regard.data import Tokenizer
 from regard.data.document_batches import DocumentBatch, DocumentBatches, DocumentReport, iter_usable
 from regard.data.documents import Document, DocumentSplitter
 from regard.errors import DataError
-from regard.models.flat_document import FlatDocumentClassifier
-from regard.models.hierarchical import HierarchicalAttentionNetwork
+from regard.models.hierarchical import FlatDocumentClassifier, HierarchicalAttentionNetwork
 from regard.tasks.classification import ClassificationTask, build_pooling_attention, select_weights
 from regard.tasks.datasets import EvalBatches, describe_reports
 from regard.tasks.language_modeling.task import FillMaskTask, build_encoder

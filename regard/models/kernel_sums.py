@@ -1,4 +1,7 @@
-"""Kernel sums over one sorted feature: the fast Gauss transform, and range sums of kernels with finite reach."""
+"""The sums of kernel regression: by attention in chunks, or along sorted keys where that is exact and faster.
+
+Along one feature they are the fast Gauss transform, and range sums of kernels with finite reach.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-__all__ = ["GaussSums", "RangeSums"]
+from regard.attention import Score, attend
 
+__all__ = ["GaussSums", "RangeSums", "SortedNeighbors", "TrainingPoints", "build_fast_sums", "smooth_in_chunks"]
+
+MAX_DIRECT_POINTS = 512  # up to this number of points attention is as fast as any sum
+MAX_PAIRS = 2**21  # scores of a chunk: they fit into the cache, and the overhead of a call is small
+QUERIES_PER_GROUP = 64  # neighboring queries that share the keys within reach of any of them
+REACH_MARGIN = 1e-9  # relative; keys at the border are kept, and the score decides
 NUM_TERMS = 20
 GAUSS_REACH = 9.0  # widths; the kernel is below 3e-18 beyond
 MIN_RELATIVE_SUM = 1e-7  # of all weights; smaller sums are inexact: the query is far from every point
@@ -18,7 +27,139 @@ QUERIES_PER_CHUNK = 8192
 MAX_WIDTHS = 2.0**40  # between the first and the last key, so that boxes can be counted from the first one
 MIN_MEAN_KERNEL = 1e-6  # below it all keys are at the edge of the reach, where the expansion of 1 - u^2 cancels
 
-KeyIndex = Int[Tensor, "queries"]
+Queries = Float[Tensor, "queries features"]
+Points = Float[Tensor, "points"]
+Values = Float[Tensor, "points columns"]
+Sums = Float[Tensor, "queries columns"]
+ExcludedPoint = Int[Tensor, "queries"]
+
+
+class TrainingPoints(NamedTuple):
+    """Keys x, and values: weight times y, and the weight as the last column.
+
+    Args:
+        key: x
+        value: the columns weight * y and weight
+
+    Example:
+        >>> TrainingPoints.from_targets(torch.rand(9, 2), torch.rand(9, 3), torch.ones(9)).value.shape
+        torch.Size([9, 4])
+    """
+
+    key: Float[Tensor, "points features"]
+    value: Values
+
+    @classmethod
+    def from_targets(
+        cls, key: Float[Tensor, "points features"], y: Float[Tensor, "points outputs"], weight: Points
+    ) -> TrainingPoints:
+        """Training points from x, y and sample weights."""
+        return cls(key, torch.cat([y * weight[:, None], weight[:, None]], 1))
+
+    @property
+    def y(self) -> Float[Tensor, "points outputs"]:
+        """The targets."""
+        return self.value[:, :-1] / self.value[:, -1:]
+
+    @property
+    def weight(self) -> Float[Tensor, "points"]:
+        """The sample weights."""
+        return self.value[:, -1]
+
+
+def build_fast_sums(
+    kernel: str, width: Tensor, points: TrainingPoints, score: Score
+) -> RangeSums | GaussSums | SortedNeighbors | None:
+    """Sums along sorted keys, where they exist and are faster than attention."""
+    key, value = points
+    num_features, has_few_points = key.shape[1], len(key) <= MAX_DIRECT_POINTS
+    if kernel == "average" or (has_few_points and (kernel == "gaussian" or num_features > 1)):
+        return None
+    if num_features > 1:
+        return None if kernel == "gaussian" else SortedNeighbors(points, width, score)
+    if kernel == "gaussian":
+        is_countable = bool(key.amax() - key.amin() <= MAX_WIDTHS * width)
+        return GaussSums(key[:, 0], value, width.item()) if is_countable else None
+    return RangeSums(key[:, 0], value, width.item(), curved=kernel == "epanechnikov")
+
+
+def smooth_in_chunks(
+    query: Queries,
+    points: TrainingPoints,
+    score: Score,
+    excluded: ExcludedPoint | None = None,
+    normalize: Callable[[Tensor], Tensor] | None = None,
+) -> Sums:
+    """Contexts of `attend`, computed for some queries at a time.
+
+    Args:
+        query: where to predict
+        points: keys and values
+        score: the kernel
+        excluded: a point to hide from each query
+        normalize: the normalizer, as in `attend`
+
+    Shape: query (queries, features), excluded (queries,) -> (queries, columns)
+
+    Returns:
+        the contexts
+
+    Example:
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> smooth_in_chunks(torch.rand(3, 1).double(), points, Boxcar(0.5)).shape
+        torch.Size([3, 2])
+    """
+    key, value = points
+    if not len(query) or not len(key):
+        return value.new_zeros(len(query), value.shape[1])
+    chunk_size = max(1, MAX_PAIRS // len(key))
+    sums = []
+    for start in range(0, len(query), chunk_size):
+        chunk = slice(start, start + chunk_size)
+        mask = None if excluded is None else excluded[chunk, None] != torch.arange(len(key))
+        sums.append(attend(query[chunk], key, value, mask, score=score, normalize=normalize).context)
+    return torch.cat(sums)
+
+
+class SortedNeighbors:
+    """Attention to the keys within reach, found by sorting along the feature with the largest range.
+
+    Args:
+        points: the training points
+        width: one width, or one per feature
+        score: a kernel of finite reach
+
+    Example:
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> SortedNeighbors(points, torch.tensor(0.5), Boxcar(0.5)).sums(torch.rand(3, 1).double())[0].shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, points: TrainingPoints, width: Tensor, score: Score):
+        extent = (points.key.amax(0) - points.key.amin(0)) / width
+        self.axis = int(extent.argmax())
+        order = points.key[:, self.axis].argsort()
+        self.rank = torch.empty_like(order)
+        self.rank[order] = torch.arange(len(order))
+        self.points, self.score = TrainingPoints(points.key[order], points.value[order]), score
+        self.coordinates = self.points.key[:, self.axis].contiguous()
+        rounding = 1e-15 * self.coordinates.abs().amax()
+        self.reach = width.expand(points.key.shape[1])[self.axis] * (1 + REACH_MARGIN) + rounding
+
+    def sums(self, query: Queries, excluded: ExcludedPoint | None = None) -> tuple[Sums, Bool[Tensor, "queries"]]:
+        """The sums, and which of them are inexact: none."""
+        sums = query.new_zeros(len(query), self.points.value.shape[1])
+        for rows in query[:, self.axis].argsort().split(QUERIES_PER_GROUP):
+            coordinates = query[rows, self.axis]
+            ends = torch.stack([coordinates[0] - self.reach, coordinates[-1] + self.reach])
+            low = int(torch.searchsorted(self.coordinates, ends[0]))
+            high = int(torch.searchsorted(self.coordinates, ends[1], right=True))
+            neighbors = TrainingPoints(self.points.key[low:high], self.points.value[low:high])
+            left_out = None if excluded is None else self.rank[excluded[rows]] - low
+            sums[rows] = smooth_in_chunks(query[rows], neighbors, self.score, left_out)
+        return sums, torch.zeros(len(query), dtype=torch.bool)
 
 
 class GaussSums:
@@ -45,7 +186,7 @@ class GaussSums:
     Reference: Greengard and Strain (1991), "The Fast Gauss Transform".
     """
 
-    def __init__(self, key: Float[Tensor, "points"], value: Float[Tensor, "points columns"], width: float):
+    def __init__(self, key: Points, value: Values, width: float):
         self.width, self.value = width, value
         order = key.argsort()
         key, value = key[order], value[order]
@@ -56,9 +197,7 @@ class GaussSums:
         self.center = self.first_key + (self.last_key - self.first_key) / 2
         self.moments = _compute_moments((key - self.center[box]) / width, value, box, len(self.center))
 
-    def sums(
-        self, query: Float[Tensor, "queries 1"], excluded: KeyIndex | None = None
-    ) -> tuple[Float[Tensor, "queries columns"], Bool[Tensor, "queries"]]:
+    def sums(self, query: Queries, excluded: ExcludedPoint | None = None) -> tuple[Sums, Bool[Tensor, "queries"]]:
         """The sums, and which of them are inexact; `excluded` is a point to leave out per query."""
         total = torch.cat([self._sums(chunk) for chunk in query[:, 0].split(QUERIES_PER_CHUNK)])
         if excluded is not None:
@@ -93,13 +232,6 @@ def _compute_moments(t: Tensor, value: Tensor, box: Tensor, num_boxes: int) -> F
     return moments
 
 
-class _SumLevel(NamedTuple):
-    """Nodes of 2^level neighbors: their center, and the sums of v, t v and t^2 v with t = (key - center) / width."""
-
-    center: Float[Tensor, "nodes"]
-    sums: Float[Tensor, "moments nodes columns"]
-
-
 class RangeSums:
     """Sums of kernel times value over the keys within reach of each query, in n log n steps in all.
 
@@ -122,18 +254,15 @@ class RangeSums:
         tensor([[5.]])
     """
 
-    def __init__(
-        self, key: Float[Tensor, "points"], value: Float[Tensor, "points columns"], width: float, curved: bool
-    ):
+    def __init__(self, key: Points, value: Values, width: float, curved: bool):
         self.width, self.curved = width, curved
         self.key, order = key.sort(stable=True)
         self.rank = torch.empty_like(order)
         self.rank[order] = torch.arange(len(order))
+        # Of each level, the centers of the nodes (nodes,), and sums of v, t v and t^2 v, (moments, nodes, columns).
         self.levels = _build_levels(self.key, value[order], width, curved)
 
-    def sums(
-        self, query: Float[Tensor, "queries 1"], excluded: KeyIndex | None = None
-    ) -> tuple[Float[Tensor, "queries columns"], Tensor]:
+    def sums(self, query: Queries, excluded: ExcludedPoint | None = None) -> tuple[Sums, Bool[Tensor, "queries"]]:
         """The sums, and which of them are inexact, near 0; `excluded` is a point to leave out per query."""
         query = query[:, 0]
         low, high = self._find_range(query)
@@ -142,7 +271,7 @@ class RangeSums:
         else:
             index = self.rank[excluded]
             ranges = [(low, index), (index + 1, high)]
-        total = query.new_zeros(2, len(query), self.levels[0].sums.shape[-1])  # epanechnikov, and boxcar
+        total = query.new_zeros(2, len(query), self.levels[0][1].shape[-1])  # epanechnikov, and boxcar
         for first, last in ranges:
             self._add_range(total, query, first, last)
         curved, flat = total
@@ -150,7 +279,7 @@ class RangeSums:
             return flat, torch.zeros(len(query), dtype=torch.bool)
         return curved, curved[:, -1] < MIN_MEAN_KERNEL * flat[:, -1]
 
-    def _find_range(self, query: Tensor) -> tuple[KeyIndex, KeyIndex]:
+    def _find_range(self, query: Tensor) -> tuple[ExcludedPoint, ExcludedPoint]:
         """The sorted keys within reach of each query: the first index, and one behind the last.
 
         The condition is computed as the score computes u, so that a key on the border is rounded the same way.
@@ -163,31 +292,33 @@ class RangeSums:
         low = _first_index(self.key, query, lambda key: (key >= query) | is_within(key))
         return low, _first_index(self.key, query, lambda key: (key > query) & ~is_within(key))
 
-    def _add_range(self, total: Tensor, query: Tensor, first: KeyIndex, last: KeyIndex) -> None:
+    def _add_range(self, total: Tensor, query: Tensor, first: ExcludedPoint, last: ExcludedPoint) -> None:
         """Add the sums of the keys from `first` to before `last`, node by node from the smallest up."""
-        for level in self.levels:
+        for center, sums in self.levels:
             left, right = ((first & 1) == 1) & (first < last), ((last & 1) == 1) & (first < last)
-            self._add_nodes(total, query, level, first, left)
+            self._add_nodes(total, query, center, sums, first, left)
             first = first + left.long()
             right &= first < last
             last = last - right.long()
-            self._add_nodes(total, query, level, last, right)
+            self._add_nodes(total, query, center, sums, last, right)
             first, last = first >> 1, last >> 1
             if not bool((first < last).any()):
                 return
 
-    def _add_nodes(self, total: Tensor, query: Tensor, level: _SumLevel, node: KeyIndex, selected: Tensor) -> None:
+    def _add_nodes(
+        self, total: Tensor, query: Tensor, center: Tensor, sums: Tensor, node: Tensor, selected: Tensor
+    ) -> None:
         rows = selected.nonzero()[:, 0]
         node = node[rows]
-        flat = level.sums[0].index_select(0, node)
+        flat = sums[0].index_select(0, node)
         total[1].index_add_(0, rows, flat)
         if self.curved:
-            s = ((query[rows] - level.center[node]) / self.width)[:, None]
-            tilt, bend = (moment.index_select(0, node) for moment in level.sums[1:])
+            s = ((query[rows] - center[node]) / self.width)[:, None]
+            tilt, bend = (moment.index_select(0, node) for moment in sums[1:])
             total[0].index_add_(0, rows, (1 - s * s) * flat + 2 * s * tilt - bend)
 
 
-def _first_index(keys: Tensor, query: Tensor, predicate: Callable[[Tensor], Tensor]) -> KeyIndex:
+def _first_index(keys: Tensor, query: Tensor, predicate: Callable[[Tensor], Tensor]) -> ExcludedPoint:
     """For each query the index of the first key for which a monotone predicate is true."""
     low = torch.zeros(len(query), dtype=torch.long)
     high = torch.full_like(low, len(keys))
@@ -199,10 +330,10 @@ def _first_index(keys: Tensor, query: Tensor, predicate: Callable[[Tensor], Tens
     return low
 
 
-def _build_levels(key: Tensor, value: Tensor, width: float, curved: bool) -> list[_SumLevel]:
-    """The sums of single keys, pairs, fours, ... about the center of each."""
+def _build_levels(key: Tensor, value: Tensor, width: float, curved: bool) -> list[tuple[Tensor, Tensor]]:
+    """Centers and sums of single keys, pairs, fours, ..."""
     zeros = torch.zeros_like(value)
-    levels = [_SumLevel(key, torch.stack([value, zeros, zeros] if curved else [value]))]
+    levels = [(key, torch.stack([value, zeros, zeros] if curved else [value]))]
     first = last = key
     while len(first) > 1:
         center, sums = levels[-1]
@@ -212,7 +343,7 @@ def _build_levels(key: Tensor, value: Tensor, width: float, curved: bool) -> lis
         first, last = first[0::2], last[1::2]
         middle = first + (last - first) / 2
         left, right = (_recenter(center[side::2], sums[:, side::2], middle, width) for side in (0, 1))
-        levels.append(_SumLevel(middle, left + right))
+        levels.append((middle, left + right))
     return levels
 
 

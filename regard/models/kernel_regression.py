@@ -1,4 +1,4 @@
-"""Kernel regression as an estimator of scikit-learn, and bandwidths learned by leave-one-out."""
+"""Kernel regression: attention pooling as an estimator of scikit-learn, with bandwidths learned by leave-one-out."""
 
 from __future__ import annotations
 
@@ -15,18 +15,28 @@ from sklearn.base import BaseEstimator, RegressorMixin  # type: ignore[import-un
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data  # type: ignore[import-untyped]
 from torch import Tensor
 
+from regard.attention import Boxcar, Constant, Epanechnikov, Gaussian, Score, attend, hardmax
 from regard.errors import UsageError
-from regard.models.kernel_regression.smoothing import KERNELS, KernelSmoother, TrainingPoints, divide_sums
+from regard.models.kernel_sums import ExcludedPoint, Queries, Sums, TrainingPoints, build_fast_sums, smooth_in_chunks
 
-__all__ = ["KernelRegression", "OutOfReachWarning", "learn_bandwidths", "leave_one_out_error"]
+__all__ = [
+    "KernelRegression", "KernelSmoother", "OutOfReachWarning", "divide_sums", "learn_bandwidths", "leave_one_out_error",
+]  # fmt: skip
 
 MAX_WEIGHTS = 2**26  # returned by one call of `weights`: half a gigabyte
-OUT_OF_REACH_CHOICES = ("nan", "nearest")
 
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 COMMON_STEP, FEATURE_STEP = 1.5, 2.0  # factors between the widths of a first grid: of all features, of one
 MAX_WIDTH = 10.0  # standard deviations: practically the average
 MAX_SWEEPS, MIN_GAIN = 4, 1e-3
+
+Width = Float[Tensor, ""] | Float[Tensor, "features"]
+KERNELS: dict[str, Callable[[Tensor | float], Score]] = {
+    "average": lambda width: Constant(),
+    "gaussian": Gaussian,
+    "boxcar": Boxcar,
+    "epanechnikov": Epanechnikov,
+}
 
 
 class OutOfReachWarning(UserWarning):
@@ -77,21 +87,16 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegression:
         """Store the points and learn the width if requested; points of weight 0 are dropped."""
-        for name, value, choices in (
-            ("kernel", self.kernel, tuple(KERNELS)),
-            ("out_of_reach", self.out_of_reach, OUT_OF_REACH_CHOICES),
-        ):
-            if value not in choices:
-                raise UsageError(
-                    f"KernelRegression: invalid value {value!r} for {name}: must be one of {', '.join(choices)}"
-                )
+        for name, choices in (("kernel", tuple(KERNELS)), ("out_of_reach", ("nan", "nearest"))):
+            if getattr(self, name) not in choices:
+                problem = f"invalid value {getattr(self, name)!r} for {name}"
+                raise UsageError(f"KernelRegression: {problem}: must be one of {', '.join(choices)}")
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         is_kept = weight > 0
         if not is_kept.any():
             raise UsageError("KernelRegression: at least one sample_weight must be above 0")
-        self._is_single_output = y.ndim == 1
-        values = y.reshape(len(y), -1).astype(np.float64)
+        self._is_single_output, values = y.ndim == 1, y.reshape(len(y), -1).astype(np.float64)
         points = TrainingPoints.from_targets(*(torch.tensor(part[is_kept]) for part in (X, values, weight)))
         width = self._resolve_width(points)
         self._smoother = KernelSmoother(self.kernel, width, points)
@@ -108,8 +113,7 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """The error of each point predicted from all others: prediction - y."""
         check_is_fitted(self)
         points = self._smoother.points
-        excluded = torch.arange(len(points.key))
-        sums = self._fill_out_of_reach(self._smoother.leave_one_out(), points.key, excluded)
+        sums = self._fill_out_of_reach(self._smoother.leave_one_out(), points.key, torch.arange(len(points.key)))
         return self._to_output(divide_sums(sums) - points.y)
 
     def weights(self, X: Any) -> NDArray[np.float64]:
@@ -123,7 +127,8 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         weights = self._smoother.weights(query)
         if self.out_of_reach == "nearest":
             is_empty = ~weights.any(-1)
-            weights[is_empty] = self._smoother.nearest_weights(query[is_empty])
+            score, points = self._smoother.nearest_score, self._smoother.points
+            weights[is_empty] = attend(query[is_empty], *points, score=score, normalize=hardmax).weights
         return cast("NDArray[np.float64]", weights.numpy())
 
     def __sklearn_tags__(self) -> Any:
@@ -154,24 +159,86 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _fill_out_of_reach(self, sums: Tensor, query: Tensor, excluded: Tensor | None) -> Tensor:
         """Where no point is within reach: the sums of the nearest one, or a warning."""
         is_empty = ~(sums[:, -1] > 0)
-        count = int(is_empty.sum())
-        if not count:
-            return sums
-        if self.out_of_reach == "nearest":
+        if bool(is_empty.any()) and self.out_of_reach == "nearest":
             left_out = None if excluded is None else excluded[is_empty]
             sums[is_empty] = self._smoother.nearest(query[is_empty], left_out)
-            return sums
-        warnings.warn(
-            f"{count:,} of {len(query):,} queries have no point within reach and are predicted as NaN; take a larger"
-            ' width, or out_of_reach="nearest"',
-            OutOfReachWarning,
-            stacklevel=3,
-        )
+        elif bool(is_empty.any()):
+            problem = f"{int(is_empty.sum()):,} of {len(query):,} queries have no point within reach"
+            advice = 'take a larger width, or out_of_reach="nearest"'
+            warnings.warn(f"{problem} and are predicted as NaN; {advice}", OutOfReachWarning, stacklevel=3)
         return sums
 
     def _to_output(self, predictions: Tensor) -> NDArray[np.float64]:
         output = cast("NDArray[np.float64]", predictions.numpy())
         return output[:, 0] if self._is_single_output else output
+
+
+class KernelSmoother:
+    """A kernel of a given width over training points.
+
+        f(q) = sum_i K(q, x_i) w_i y_i / sum_i K(q, x_i) w_i
+
+    Both sums are one attention over values [w y, w], whose normalization cancels. They are 0 where no point is within
+    reach.
+
+    Args:
+        kernel: a name in `KERNELS`
+        width: one width, or one per feature
+        points: the training points
+
+    Example:
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> KernelSmoother("gaussian", torch.tensor(0.1), points).sums(torch.rand(3, 1).double()).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, kernel: str, width: Width, points: TrainingPoints):
+        self.points = points
+        # A NumPy float64: a Python float would be converted to float32 and rounded.
+        score_width = width if width.numel() > 1 else np.float64(width.item())
+        self.score, self.nearest_score = KERNELS[kernel](score_width), Gaussian(score_width)
+        self.fast_sums = build_fast_sums(kernel, width, points, self.score)
+
+    def sums(self, query: Queries, excluded: ExcludedPoint | None = None) -> Sums:
+        """Numerators and, as the last column, the denominator; `excluded` is a point to leave out per query."""
+        if self.fast_sums is None or not len(query):
+            return smooth_in_chunks(query, self.points, self.score, excluded)
+        sums, is_inexact = self.fast_sums.sums(query, excluded)
+        if bool(is_inexact.any()):
+            left_out = None if excluded is None else excluded[is_inexact]
+            sums[is_inexact] = smooth_in_chunks(query[is_inexact], self.points, self.score, left_out)
+        return sums
+
+    def nearest(self, query: Queries, excluded: ExcludedPoint | None = None) -> Sums:
+        """The sums over the nearest point only."""
+        return smooth_in_chunks(query, self.points, self.nearest_score, excluded, hardmax)
+
+    def leave_one_out(self) -> Sums:
+        """The sums at every point over all other points."""
+        return self.sums(self.points.key, torch.arange(len(self.points.key)))
+
+    def weights(self, query: Queries) -> Float[Tensor, "queries points"]:
+        """The weight of each point for each query; rows of 0 where no point is within reach."""
+        weights = attend(query, *self.points, score=self.score).weights * self.points.weight
+        total = weights.sum(-1, keepdim=True)
+        return torch.where(total > 0, weights / total, 0.0)
+
+
+def divide_sums(sums: Sums) -> Float[Tensor, "queries outputs"]:
+    """Predictions from sums: NaN where no point is within reach.
+
+    Args:
+        sums: numerators and, as the last column, the denominator
+
+    Returns:
+        the predictions
+
+    Example:
+        >>> divide_sums(torch.tensor([[3.0, 2.0], [0.0, 0.0]])).tolist()
+        [[1.5], [nan]]
+    """
+    return torch.where(sums[:, -1:] > 0, sums[:, :-1] / sums[:, -1:], math.nan)
 
 
 def learn_bandwidths(kernel: str, points: TrainingPoints) -> Float[Tensor, "features"]:
@@ -189,7 +256,7 @@ def learn_bandwidths(kernel: str, points: TrainingPoints) -> Float[Tensor, "feat
         the widths
 
     Example:
-        >>> from regard.models.kernel_regression.smoothing import TrainingPoints
+        >>> from regard.models.kernel_sums import TrainingPoints
         >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
         >>> points = TrainingPoints.from_targets(x, y, weight)
         >>> learn_bandwidths("gaussian", points).shape
@@ -230,7 +297,7 @@ def leave_one_out_error(kernel: str, width: Tensor, points: TrainingPoints) -> f
         the error, averaged over the outputs
 
     Example:
-        >>> from regard.models.kernel_regression.smoothing import TrainingPoints
+        >>> from regard.models.kernel_sums import TrainingPoints
         >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
         >>> points = TrainingPoints.from_targets(x, y, weight)
         >>> leave_one_out_error("average", torch.tensor(1.0), points)  # (n / (n - 1))^2
