@@ -20,7 +20,7 @@ from regard.models.layers import FastDropout
 
 __all__ = [
     "FlatDocumentClassifier", "HANLevel", "HierarchicalAttentionNetwork", "HierarchicalWeights", "pack_rows",
-    "pool_rows", "segment_sum", "split_by_length", "split_lengths",
+    "pool_rows", "split_by_length", "split_lengths",
 ]  # fmt: skip
 
 Tokens = Int[Tensor, " tokens"]  # of all sentences of all documents, end to end
@@ -170,13 +170,13 @@ class FlatDocumentClassifier(ResettableModule):
 
     def forward(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> Float[Tensor, "documents classes"]:
         """Logits of the classes."""
-        return self.classifier(self.dropout(self._pool(tokens, segment_sum(lengths, counts))[0]))
+        return self.classifier(self.dropout(self._pool(tokens, _segment_sum(lengths, counts))[0]))
 
     def attention_weights(self, tokens: Tokens, lengths: Lengths, counts: Counts) -> HierarchicalWeights:
         """The weights of words as products: of a word in its sentence and of the sentence in its document."""
-        weights = self._pool(tokens, segment_sum(lengths, counts), need_weights=True)[1]
+        weights = self._pool(tokens, _segment_sum(lengths, counts), need_weights=True)[1]
         assert weights is not None
-        sentences = segment_sum(weights, lengths)
+        sentences = _segment_sum(weights, lengths)
         within = weights / sentences.clamp(min=torch.finfo(weights.dtype).tiny).repeat_interleave(lengths)
         return HierarchicalWeights(_pad_rows(within, lengths), _pad_rows(sentences, counts))
 
@@ -359,6 +359,9 @@ def split_lengths(totals: RowCounts, max_span: int) -> Int[Tensor, " parts"]:
         totals: words of each document
         max_span: words of the longest part
 
+    Returns:
+        the sizes of the parts of all documents
+
     Example:
         >>> split_lengths(torch.tensor([3, 10]), max_span=4).tolist()
         [3, 4, 3, 3]
@@ -370,18 +373,11 @@ def split_lengths(totals: RowCounts, max_span: int) -> Int[Tensor, " parts"]:
     return totals // counts + (part < totals % counts)
 
 
-def segment_sum(values: Tensor, counts: Int[Tensor, " rows"]) -> Tensor:
+def _segment_sum(values: Tensor, counts: RowCounts) -> Tensor:
     """The sum of the first counts[0] values, of the next counts[1], and so on.
 
-    Args:
-        values: the values of all rows, end to end
-        counts: values of each row
-
-    Shape: values (values,), counts (rows,) -> the sum of each row (rows,)
-
-    Example:
-        >>> segment_sum(torch.tensor([1, 2, 3]), torch.tensor([2, 1])).tolist()
-        [3, 3]
+    >>> _segment_sum(torch.tensor([1, 2, 3]), torch.tensor([2, 1])).tolist()
+    [3, 3]
     """
     row = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
     return values.new_zeros(len(counts)).index_add_(0, row, values)

@@ -70,7 +70,25 @@ class TrainingPoints(NamedTuple):
 def build_fast_sums(
     kernel: str, width: Tensor, points: TrainingPoints, score: Score
 ) -> RangeSums | GaussSums | SortedNeighbors | None:
-    """Sums along sorted keys, where they exist and are faster than attention."""
+    """Sums along sorted keys, where they exist and are faster than attention.
+
+    Args:
+        kernel: its name
+        width: one width, or one per feature
+        points: the training points
+        score: the kernel of this width
+
+    Shape: width () or (features,)
+
+    Returns:
+        an object whose `sums` returns the sums for queries and which of them are inexact, or None
+
+    Example:
+        >>> x, y, weight = torch.rand(9, 1).double(), torch.rand(9, 1).double(), torch.ones(9).double()
+        >>> points = TrainingPoints.from_targets(x, y, weight)
+        >>> type(build_fast_sums("boxcar", torch.tensor(0.5), points, Boxcar(0.5))).__name__
+        'RangeSums'
+    """
     key, value = points
     num_features, has_few_points = key.shape[1], len(key) <= MAX_DIRECT_POINTS
     if kernel == "average" or (has_few_points and (kernel == "gaussian" or num_features > 1)):
