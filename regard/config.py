@@ -218,6 +218,10 @@ class Config:
         names = [item.name for item in cls.options()]
         raise ConfigError(f"no option {name!r}{suggest(name, names)}", option=name, suggestions=closest(name, names))
 
+    def error(self, name: str, why: str) -> ConfigError:
+        """The error for the value of an option that does not fit the other options."""
+        return self.option(name).error(getattr(self, name), why)
+
     @classmethod
     def from_overrides(cls: type[ConfigT], overrides: Iterable[str] = (), **values: Any) -> ConfigT:
         """A resolved configuration: defaults, then `values`, then `key=value` texts."""

@@ -346,7 +346,6 @@ def _installed_entries() -> dict[str, TaskEntry]:
 def _recipes_of(entries: tuple[TaskEntry, ...]) -> dict[str, Recipe]:
     recipes: dict[str, Recipe] = {}
     for entry in dict.fromkeys(entries):
-        for part in ("config", "recipes"):  # many recipes have a module of their own
-            for recipe in getattr(entry.import_part(part), "RECIPES", ()):
-                recipes.setdefault(recipe.name, recipe)
+        for recipe in getattr(entry.import_part("config"), "RECIPES", ()):
+            recipes.setdefault(recipe.name, recipe)
     return recipes

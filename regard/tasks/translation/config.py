@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from regard.config import Config, option
+from regard.config import Config, option, split_override
+from regard.tasks.registry import Recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 if TYPE_CHECKING:
-    from regard.decoding import DecodingConfig
-    from regard.tasks.translation.predictor import Translator
-
     _Size = int  # None until `resolve`
     _Text = str
 else:
     _Size, _Text = int | None, str | None
 
 __all__ = [
-    "CONFIG_CLASSES", "OPTION_CLASSES", "BleuTokenizer", "EvaluateOptions", "ExplainOptions", "SearchOptions",
-    "TokenizerType", "TranslateOptions", "TranslationConfig",
+    "CONFIG_CLASSES", "OPTION_CLASSES", "RECIPES", "BleuTokenizer", "EvaluateOptions", "ExplainOptions",
+    "SearchOptions", "TokenizerType", "TranslateOptions", "TranslationConfig",
 ]  # fmt: skip
 
 BleuTokenizer = Literal[
@@ -162,31 +160,25 @@ class TranslationConfig(TrainingConfig):
     def validate(self) -> None:
         """Check what involves several options."""
         if self.bpe_dropout and self.tokenizer != "bpe":
-            raise self.option("bpe_dropout").error(self.bpe_dropout, "needs tokenizer=bpe")
+            raise self.error("bpe_dropout", "needs tokenizer=bpe")
         embed_dim: int | None = self.embed_dim
         hidden_dim: int | None = self.hidden_dim
         halved = self.model == "rnn" and self.bidirectional and self.encoder_hidden_dim is None
         if halved and hidden_dim is not None and hidden_dim < 2:
-            raise self.option("hidden_dim").error(
-                hidden_dim, "must be at least 2, a half for each direction; or set bidirectional=off"
-            )
+            raise self.error("hidden_dim", "must be at least 2, a half for each direction; or set bidirectional=off")
         if self.model == "transformer" and embed_dim is not None and embed_dim % self.num_heads:
-            raise self.option("embed_dim").error(embed_dim, f"must be a multiple of num_heads={self.num_heads}")
+            raise self.error("embed_dim", f"must be a multiple of num_heads={self.num_heads}")
         self.refuse_unused("attention_scope", "self_score", "self_normalize", "positions")
         if self.tie_embeddings == "all" and not self.shared_vocab:
-            raise self.option("tie_embeddings").error("all", "needs shared_vocab=on, one vocabulary for both languages")
+            raise self.error("tie_embeddings", "needs shared_vocab=on, one vocabulary for both languages")
         if self.tie_embeddings == "all" and self.model == "rnn":
-            raise self.option("tie_embeddings").error(
-                "all", "needs model=transformer; an RNN takes tie_embeddings=output"
-            )
+            raise self.error("tie_embeddings", "needs model=transformer; an RNN takes tie_embeddings=output")
         if self.shared_vocab and self.target_tokenizer not in (None, self.tokenizer):
-            raise self.option("target_tokenizer").error(
-                self.target_tokenizer, "needs shared_vocab=off; shared_vocab=on is one tokenizer for both languages"
-            )
+            why = "needs shared_vocab=off; shared_vocab=on is one tokenizer for both languages"
+            raise self.error("target_tokenizer", why)
         if self.input_feeding and self.order != "luong":
-            raise self.option("input_feeding").error(
-                True, "needs order=luong; with order=bahdanau the context is an input of the same step"
-            )
+            why = "needs order=luong; with order=bahdanau the context is an input of the same step"
+            raise self.error("input_feeding", why)
 
     def resolve(self) -> TranslationConfig:
         """The same with all sizes and scores: those of a small RNN, or of the Transformer as published."""
@@ -212,24 +204,6 @@ class SearchOptions(Config):
     coverage_penalty: float | None = option(
         None, "values above 0 prefer translations that attend to every source word", ge=0
     )
-
-    def num_candidates(self, beam_size: int) -> int:
-        """Hypotheses that are kept side by side; `beam_size` is that of the run."""
-        return self.beam_size or beam_size
-
-    def decoding_config(self, translator: Translator) -> DecodingConfig:
-        """The options of the search for a translator."""
-        return self._beam_search(translator, self.beam_size or translator.config.beam_size)
-
-    def _beam_search(self, translator: Translator, beam_size: int, num_best: int = 1) -> DecodingConfig:
-        if self.coverage_penalty and beam_size == 1:
-            raise self.option("coverage_penalty").error(self.coverage_penalty, "needs beam_size=2 or more")
-        return translator.decoding_config(
-            beam_size=beam_size,
-            num_best=num_best,
-            length_penalty=self.length_penalty,
-            coverage_penalty=self.coverage_penalty,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,43 +236,13 @@ class TranslateOptions(SearchOptions):
         """Check what involves several options."""
         for name in ("temperature", "top_k", "top_p", "seed"):
             if not self.sample and getattr(self, name) is not None:
-                raise self.option(name).error(getattr(self, name), "needs sample=on")
+                raise self.error(name, "needs sample=on")
         for name in ("layer", "head"):
             if not self.align and getattr(self, name) is not None:
-                raise self.option(name).error(getattr(self, name), "needs align=on")
+                raise self.error(name, "needs align=on")
         for name in ("beam_size", "coverage_penalty", "trace"):
             if self.sample and getattr(self, name):
-                raise self.option(name).error(getattr(self, name), "sample=on does not search")
-
-    def num_candidates(self, beam_size: int) -> int:
-        """Hypotheses that are kept side by side; `beam_size` is that of the run."""
-        return self.num_best if self.sample else max(self.num_best, self.beam_size or beam_size)
-
-    def decoding_config(self, translator: Translator) -> DecodingConfig:
-        """The options of the search for a translator."""
-        if self.sample:
-            return translator.decoding_config(
-                method="sample",
-                num_best=self.num_best,
-                length_penalty=self.length_penalty,
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-            )
-        beam_size = self.beam_size or max(translator.config.beam_size, self.num_best)
-        return self._beam_search(translator, beam_size, self.num_best)
-
-    def make_generator(self, device: Any) -> Any:
-        """The random number generator of sampling; None for a search."""
-        import torch
-
-        if not self.sample:
-            return None
-        generator = torch.Generator(device)
-        if self.seed is None:
-            generator.seed()
-            return generator
-        return generator.manual_seed(self.seed)
+                raise self.error(name, "sample=on does not search")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,12 +273,115 @@ class ExplainOptions(SearchOptions):
     def validate(self) -> None:
         """Check what involves several options."""
         if self.token_ids and (self.target is not None or min(self.token_ids) < 0):
-            raise self.option("token_ids").error(self.token_ids, "must be 0 or more, and needs no target")
+            raise self.error("token_ids", "must be 0 or more, and needs no target")
         if self.heads and (self.layer is not None or self.head is not None):
-            raise self.option("heads").error(True, "cannot be combined with layer or head, because it shows all")
+            raise self.error("heads", "cannot be combined with layer or head, because it shows all")
 
 
 CONFIG_CLASSES = {"translation": TranslationConfig}
 OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
     "translation": {"predict": TranslateOptions, "evaluate": EvaluateOptions, "explain": ExplainOptions}
 }
+
+# Defaults as on the command line; of an option that is repeated, the last value counts.
+TEXTS = "monitor=bleu average_last=5 beam_size=5"
+CHARACTERS = "monitor=exact tokenizer=char shared_vocab=off beam_size=1 label_smoothing=0"
+SYLLABLES = f"{CHARACTERS} target_tokenizer=word hidden_dim=256 embed_dim=128"
+PERIODS = "validate_every=250 save_every=250 schedule=cosine"
+TRANSFORMER_TINY = (
+    "model=transformer embed_dim=128 hidden_dim=128 num_layers=4 num_heads=4 ffn_dim=256 dropout=0.3"
+    " tie_embeddings=all vocab_size=10000 lr=5e-3 warmup_steps=2000 label_smoothing=0.1 language_pair=en-de"
+)
+
+
+def _recipe(name: str, summary: str, summary_zh: str, *defaults: str, function: str = "", **values: Any) -> Recipe:
+    """A recipe whose data is a function of its name in the module `data`."""
+    overrides = dict(split_override(text) for text in " ".join(defaults).split())
+    return Recipe(
+        name,
+        "translation",
+        f"regard.tasks.translation.data:{function or name.replace('-', '_')}",
+        summary,
+        summary_zh,
+        {option: TranslationConfig.option(option).parse(text) for option, text in overrides.items()},
+        **values,
+    )
+
+
+RECIPES = (
+    _recipe(
+        "dates",
+        "Dates in many languages to ISO 8601; generated.",
+        "把多种语言书写的日期转成 ISO 8601；数据即时生成。",
+        CHARACTERS,
+        PERIODS,
+        "hidden_dim=128 embed_dim=64 steps=1000 lr=4e-3 warmup_steps=100",
+    ),
+    _recipe(
+        "reverse",
+        "Reversed strings: a task of seconds.",
+        "字符串反转：几秒钟就能学会的任务。",
+        CHARACTERS,
+        "max_length=8 batch_tokens=512 hidden_dim=64 embed_dim=32 steps=300 lr=1e-2 warmup_steps=50 schedule=cosine",
+    ),
+    _recipe(
+        "pinyin",
+        "Chinese phrases to their syllables; the phrases come with pypinyin.",
+        "汉语短语转成拼音；短语来自 pypinyin 自带的数据。",
+        SYLLABLES,
+        PERIODS,
+        "steps=1500 lr=3e-3 warmup_steps=200",
+    ),
+    _recipe(
+        "g2p",
+        "Spelling to pronunciation (SIGMORPHON 2021); language_pair is the language, such as eng_us.",
+        "由拼写预测读音（SIGMORPHON 2021）；language_pair 是语言，例如 eng_us。",
+        SYLLABLES,
+        "language_pair=eng_us",
+    ),
+    _recipe(
+        "multi30k",
+        "Image captions in English, German and French (raw text).",
+        "图片说明的翻译：英语、德语、法语（原始文本）。",
+        TEXTS,
+        TRANSFORMER_TINY,
+        "lr=2.5e-3",  # with the published 5e-3, attention to the source may begin only after thousands of steps
+    ),
+    _recipe(
+        "multi30k-tok",
+        "The same lowercased and tokenized, the form in which results are published.",
+        "同上，但用论文报告结果时的形式：小写、已分词。",
+        TEXTS,
+        TRANSFORMER_TINY,
+        "bleu_tokenizer=none",
+    ),
+    _recipe(
+        "tatoeba-zh-en",
+        "Everyday Chinese sentences to English; language_pair=en-zh for the other direction.",
+        "日常汉语句子译成英语；language_pair=en-zh 则反过来。",
+        TEXTS,
+        "language_pair=zh-en shared_vocab=off",
+    ),
+    _recipe(
+        "tatoeba-fr-en",
+        "Everyday French sentences to English; language_pair=en-fr for the other direction.",
+        "日常法语句子译成英语；language_pair=en-fr 则反过来。",
+        TEXTS,
+        "language_pair=fr-en",
+    ),
+    _recipe(
+        "hansards",
+        "English and French, evaluated with the gold alignments of the Hansards (alignment error rate).",
+        "英法双语，用 Hansards 的人工词对齐评估（对齐错误率）。",
+        TEXTS,
+        "language_pair=en-fr lowercase=on hidden_dim=256 embed_dim=256 average_last=0 length_penalty=0.6",
+    ),
+    _recipe(
+        "translation",
+        "Your own files: --train a.en a.de --valid b.en b.de.",
+        "你自己的文本：--train a.en a.de --valid b.en b.de。",
+        TEXTS,
+        function="from_files",
+        reads_files=True,
+    ),
+)

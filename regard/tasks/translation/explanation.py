@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
-from regard.decoding import Alignment, DecodingConfig, Hypothesis, SearchTrace, WordAlignment
+from regard.decoding import Alignment, Hypothesis, SearchTrace, WordAlignment
 from regard.errors import EmptyInputError, InputError, InputTooLongError, UnsupportedError, UsageError
-from regard.tasks.predictor import Explanation
-from regard.tasks.translation.alignment import cross_attention_maps
+from regard.models import Transformer
+from regard.tasks.predictor import AttentionMap, Explanation
 from regard.tasks.translation.config import ExplainOptions, TranslateOptions
 from regard.tasks.translation.faithfulness import Faithfulness, can_measure, measure_faithfulness
 from regard.tasks.translation.inference import InferenceEngine
-from regard.tasks.translation.maps import self_attention_maps
 from regard.tasks.translation.predictor import Translator, check_head
-from regard.viewing import pages
+from regard.viewing import pages, watch
 from regard.viewing.pages import BeamNode, HtmlPage, NextToken, TokenizedSentence
 
-__all__ = ["TranslationExplanation", "explain", "next_token_options"]
+__all__ = ["TranslationExplanation", "explain"]
 
 if TYPE_CHECKING:
     from regard.viewing.figures import Figure
 
+SELF_ATTENTION = ["encoder.layers.*.self_attn", "decoder.layers.*.self_attn"]
+Side = tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...]], ...]]  # tokens; words with positions
 NUM_OPTIONS = 8  # alternatives of a token that are shown
 NO_ATTENTION = {
     "en": "This model has no attention, so there are no weights to draw.",
@@ -47,22 +49,18 @@ class TranslationExplanation(Explanation):
         source: the source text
         hypothesis: the translation with its log-probabilities
         trace: the search; empty for a given translation
-        options: of the search
-        target: the translation, if it was given
         alignment: None for a model without attention
         probabilities: of each next token of the translation, (tokens, vocabulary); None of an engine
-        view: which layer and head are shown, and whether words or tokens
+        view: the translation, if it was given, which layer and head are shown, and whether words or tokens
     """
 
     translator: Translator
     source: str
     hypothesis: Hypothesis
     trace: SearchTrace
-    options: DecodingConfig
-    target: str | None = None
-    alignment: Alignment | None = None
-    probabilities: Tensor | None = None
-    view: ExplainOptions = field(default_factory=ExplainOptions)
+    alignment: Alignment | None
+    probabilities: Tensor | None
+    view: ExplainOptions
 
     @cached_property
     def faithfulness(self) -> Faithfulness | None:
@@ -72,25 +70,32 @@ class TranslationExplanation(Explanation):
     @property
     def translation(self) -> str:
         """The text of the translation."""
-        return self.translator.to_text(self.hypothesis) if self.target is None else self.target
+        return self.translator.to_text(self.hypothesis) if self.view.target is None else self.view.target
 
     @property
     def token_ids(self) -> list[int]:
         """The tokens, with EOS if it was reached."""
         return [*self.hypothesis.token_ids, EOS_ID][: self.hypothesis.length]
 
-    def weights(self, layer: int | None = None, head: int | None = None, *, merge_words: bool = True) -> WordAlignment:
+    def weights(
+        self, layer: int | None = None, head: int | None = None, *, merge_words: bool = True, heads: bool = False
+    ) -> WordAlignment:
         """The attention weights of words, or of tokens with the ends of the sentences.
 
         Args:
             layer, head: counted from 0; None: the mean
             merge_words: words instead of tokens
+            heads: every layer and head
         """
-        return self._select_words(self._require_alignment().select_head(layer, head), merge_words)
-
-    def head_weights(self, *, merge_words: bool = True) -> WordAlignment:
-        """The weights of every layer and head."""
-        return self._select_words(self._require_alignment(), merge_words)
+        if self.alignment is None:
+            raise UnsupportedError(
+                "this model has no attention, so there are no weights to draw; --out x.html shows the rest"
+            )
+        alignment = self.alignment if heads else self.alignment.select_head(layer, head)
+        words = alignment.merge_words()
+        if merge_words and words.source and words.target:
+            return words
+        return WordAlignment(alignment.source, alignment.target, alignment.weights)
 
     def summary(self, language: str = "en") -> str:
         """The translation and, if it was measured, how much it depends on the weights."""
@@ -132,23 +137,27 @@ class TranslationExplanation(Explanation):
 
     def to_page_data(self) -> pages.TranslationPageData:
         """The data of the page."""
-        measure, alignment = self.faithfulness, self.alignment
+        measure, alignment, name = self.faithfulness, self.alignment, self.translator.target.convert_ids_to_tokens
+        tree = [
+            [BeamNode(name([c.token])[0], math.exp(c.log_prob), c.score, c.parent, c.finished) for c in step]
+            for step in self.trace.steps
+        ]
         return pages.TranslationPageData(
-            source=_source_sentence(self),
-            target=_target_sentence(self),
-            next_tokens=next_token_options(self),
+            source=self._source_sentence(),
+            target=self._target_sentence(),
+            next_tokens=self.next_token_options(),
             score=self.hypothesis.score,
             weights=None if alignment is None else alignment.weights[:, :, : self.hypothesis.length],
-            tree=_search_tree(self),
-            best_path=_best_path(self),
-            beam_size=self.options.beam_size,
-            forced=self.target is not None,
+            tree=tree,
+            best_path=self._best_path(),
+            beam_size=self.translator.num_candidates(self.view),
+            forced=self.view.target is not None,
             faithfulness=None if measure is None else {name: measure.sentence(name) for name in ("en", "zh")},
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
-        options = [[vars(option) for option in step] for step in next_token_options(self)]
+        options = [[vars(option) for option in step] for step in self.next_token_options()]
         name = self.translator.target.convert_ids_to_tokens
         return {
             "source": self.source,
@@ -172,35 +181,67 @@ class TranslationExplanation(Explanation):
 
     def _viewed_weights(self) -> WordAlignment:
         """The weights of the view: of every head, or of one."""
-        if self.view.heads:
-            return self.head_weights(merge_words=self.view.words)
-        return self.weights(self.view.layer, self.view.head, merge_words=self.view.words)
+        return self.weights(self.view.layer, self.view.head, merge_words=self.view.words, heads=self.view.heads)
 
     def _title(self) -> str:
         # The mark keeps the source left of its translation, also if it is written from right to left.
         title = f"\u200e{self.source} → \u200e{self.translation}"
         return title if len(title) <= 90 else title[:89] + "…"
 
-    def _require_alignment(self) -> Alignment:
-        if self.alignment is None:
-            raise UnsupportedError(
-                "this model has no attention, so there are no weights to draw; --out x.html shows the rest"
-            )
-        return self.alignment
+    def next_token_options(self) -> list[list[NextToken]]:
+        """The most probable tokens of every step, and the token of the translation."""
+        probabilities = self._step_probabilities() if self.probabilities is None else self.probabilities
+        probabilities = probabilities.index_fill(-1, torch.tensor([PAD_ID, BOS_ID], device=probabilities.device), 0)
+        steps = []
+        for row, token in zip(probabilities.cpu(), self.token_ids, strict=False):
+            top_ids = row.topk(min(NUM_OPTIONS, len(row))).indices.tolist()
+            if token not in top_ids:
+                top_ids[-1] = token
+            names = zip(top_ids, self.translator.target.convert_ids_to_tokens(top_ids), strict=True)
+            steps.append([NextToken(name, float(row[i]), i == token) for i, name in names])
+        return steps
 
-    def _select_words(self, alignment: Alignment, merge_words: bool) -> WordAlignment:
-        words = alignment.merge_words()
-        if merge_words and words.source and words.target:
-            return words
-        return WordAlignment(alignment.source, alignment.target, alignment.weights)
+    @torch.no_grad()
+    def _step_probabilities(self) -> Tensor:
+        """The probabilities of each next token by decoding steps, of an engine that has nothing else."""
+        translator = self.translator
+        steps = translator.model.start_decoding(*translator.pad(translator.encode([self.source])))
+        previous = torch.tensor([BOS_ID, *self.token_ids[:-1]], device=translator.device)
+        return torch.cat([steps.step(token).float().softmax(-1) for token in previous.split(1)])
+
+    def _source_sentence(self) -> TokenizedSentence:
+        translator, alignment = self.translator, self.alignment
+        text = translator.clean(self.source)
+        if alignment is None:
+            token_ids = [*translator.encode_source(self.source), EOS_ID]
+            return TokenizedSentence(text, translator.source.convert_ids_to_tokens(token_ids))
+        return TokenizedSentence(text, alignment.source, alignment.words_of("source"), alignment.word_groups("source"))
+
+    def _target_sentence(self) -> TokenizedSentence:
+        tokenizer = self.translator.target
+        tokens = tokenizer.convert_ids_to_tokens(self.token_ids)
+        groups = tokenizer.group_words(self.hypothesis.token_ids)
+        words = ["".join(tokens[position] for position in group).strip("▁") for group in groups]
+        return TokenizedSentence(self.translation, tokens, words, groups, self.hypothesis.finished)
+
+    def _best_path(self) -> list[int]:
+        """The place of the translation's token among the candidates of each step; -1 after its end."""
+        trace, last = self.trace, self.hypothesis.length - 1
+        if not trace.steps:
+            return []
+        index = next(
+            i
+            for i, candidate in enumerate(trace.steps[last])
+            if candidate.finished == self.hypothesis.finished and trace.path(last, i) == self.token_ids
+        )
+        path = [-1] * len(trace.steps)
+        for step in range(last, -1, -1):
+            path[step], index = index, trace.steps[step][index].parent
+        return path
 
 
 def explain(
-    translator: Translator,
-    text: str,
-    target: str | None = None,
-    options: DecodingConfig | None = None,
-    view: ExplainOptions | None = None,
+    translator: Translator, text: str, target: str | None = None, options: ExplainOptions | None = None
 ) -> TranslationExplanation:
     """Translate a text, or score a given translation, with the attention weights and the alternatives of each token.
 
@@ -208,141 +249,85 @@ def explain(
         translator: the model
         text: to translate
         target: a translation of it; None: the best that the search finds
-        options: of the search
-        view: which layer and head are shown, words or tokens, and whether faithfulness is measured
+        options: of the search, and what is shown and measured; default: `ExplainOptions(target=target)`
     """
-    options, view = options or translator.decoding_config(), view or ExplainOptions()
-    best, trace = _search_or_score(translator, text, target, options, view.token_ids)
-    known_text = None if view.token_ids else target
-    alignment, probabilities = translator.forced_pass(text, best.token_ids, known_text)
-    maps = () if alignment is None else cross_attention_maps(alignment)
+    view = options or ExplainOptions(target=target)
+    best, trace = _search_or_score(translator, text, view)
+    alignment, probabilities = translator.forced_pass(text, best.token_ids, view.target)
+    maps = () if alignment is None else _cross_attention_maps(alignment)
     if alignment is not None and view.self_attention:
-        maps += self_attention_maps(translator, text, best.token_ids, alignment)
+        maps += _self_attention_maps(translator, text, best.token_ids, alignment)
     check_head(view.layer, view.head, (0, 0) if alignment is None else alignment.weights.shape[:2])
     prediction = translator.make_predictions([text], [[best]], TranslateOptions())[0]
-    return TranslationExplanation(
-        prediction if target is None else replace(prediction, text=target),
-        maps,
-        translator,
-        text,
-        best,
-        trace,
-        options,
-        target,
-        alignment,
-        probabilities,
-        view,
-    )
+    if view.target is not None:
+        prediction = replace(prediction, text=view.target)
+    return TranslationExplanation(prediction, maps, translator, text, best, trace, alignment, probabilities, view)
 
 
-def next_token_options(explanation: TranslationExplanation) -> list[list[NextToken]]:
-    """The most probable tokens of every step, and the token of the translation.
-
-    Args:
-        explanation: of the translation
-    """
-    probabilities = explanation.probabilities
-    if probabilities is None:
-        probabilities = _step_probabilities(explanation)
-    probabilities = probabilities.index_fill(-1, torch.tensor([PAD_ID, BOS_ID], device=probabilities.device), 0)
-    rows = zip(probabilities.cpu(), explanation.token_ids, strict=False)
-    return [_token_options(explanation.translator, row, token) for row, token in rows]
-
-
-@torch.no_grad()
-def _step_probabilities(explanation: TranslationExplanation) -> Tensor:
-    """The probabilities of each next token by decoding steps, of an engine that has nothing else."""
-    translator = explanation.translator
-    source, lengths = translator.pad(translator.encode([explanation.source]))
-    steps = translator.model.start_decoding(source, lengths)
-    previous = torch.tensor([BOS_ID, *explanation.token_ids[:-1]], device=translator.device)
-    return torch.cat([steps.step(token).float().softmax(-1) for token in previous.split(1)])
-
-
-def _search_or_score(
-    translator: Translator, text: str, target: str | None, options: DecodingConfig, token_ids: tuple[int, ...] = ()
-) -> tuple[Hypothesis, SearchTrace]:
+def _search_or_score(translator: Translator, text: str, view: ExplainOptions) -> tuple[Hypothesis, SearchTrace]:
     """The best translation with its search; a given one has none."""
+    target, token_ids, limit = view.target, list(view.token_ids), translator.max_length
     if not text.strip():
         raise EmptyInputError("there is nothing to show: the text is empty")
     if token_ids:
-        _check_token_ids(translator, token_ids)
-        return _score(translator, text, list(token_ids)), SearchTrace(())
-    if target is None:
-        hypotheses, trace = translator.search_with_trace(text, options)
+        for token in token_ids:
+            if token >= len(translator.target) or token in (PAD_ID, BOS_ID, EOS_ID):
+                raise InputError(f"{token} is not the id of a token of the translation")
+        if len(token_ids) > limit + 1:  # an unfinished translation has one more
+            raise InputTooLongError(f"the translation has {len(token_ids):,} tokens, but this model takes {limit:,}")
+    elif target is None:
+        hypotheses, trace = translator.search_with_trace(text, translator.search_config(view))
         if not hypotheses:
             raise UsageError("the search found no translation of this text; take a wider beam")
         return hypotheses[0], trace
-    target_ids = translator.target.encode(target)
-    length = len(target_ids)
-    if not target.strip() or length > translator.max_length:
-        has = f"has {length:,} tokens" if target.strip() else "is empty"
-        raise InputTooLongError(
-            f"the translation {has}, but this model takes 1 to {translator.max_length:,} (max_length)"
-        )
-    return _score(translator, text, target_ids), SearchTrace(())
+    else:
+        token_ids = translator.target.encode(target)
+        if not target.strip() or len(token_ids) > limit:
+            has = f"has {len(token_ids):,} tokens" if target.strip() else "is empty"
+            raise InputTooLongError(f"the translation {has}, but this model takes 1 to {limit:,} (max_length)")
+    if not isinstance(translator.model, InferenceEngine):
+        return translator.score_token_ids([text], [token_ids])[0], SearchTrace(())
+    unknown = [math.nan] * (len(token_ids) + 1)  # an engine returns no log-probabilities
+    return Hypothesis(token_ids, math.nan, math.nan, unknown), SearchTrace(())
 
 
-def _score(translator: Translator, text: str, token_ids: list[int]) -> Hypothesis:
-    """A given translation with its log-probabilities; NaN for an engine, which returns none."""
-    if isinstance(translator.model, InferenceEngine):
-        return Hypothesis(token_ids, math.nan, math.nan, [math.nan] * (len(token_ids) + 1))
-    return translator.score_token_ids([text], [token_ids])[0]
+def _cross_attention_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
+    """The cross-attention of each layer."""
+    target, source = _read_side(alignment, "target"), _read_side(alignment, "source")
+    names = ["cross"] if len(alignment.weights) == 1 else [f"cross {layer}" for layer in range(len(alignment.weights))]
+    layers = zip(names, alignment.weights, strict=True)
+    return tuple(_make_map(name, weights, target, source, group="cross") for name, weights in layers)
 
 
-def _check_token_ids(translator: Translator, token_ids: tuple[int, ...]) -> None:
-    count, limit = len(translator.target), translator.max_length + 1  # an unfinished translation has one more
-    for token in token_ids:
-        if token >= count or token in (PAD_ID, BOS_ID, EOS_ID):
-            raise InputError(f"{token} is not the id of a token of the translation")
-    if len(token_ids) > limit:
-        raise InputTooLongError(f"the translation has {len(token_ids):,} tokens, but this model takes {limit - 1:,}")
+def _self_attention_maps(
+    translator: Translator, text: str, token_ids: Sequence[int], alignment: Alignment
+) -> tuple[AttentionMap, ...]:
+    """The self-attention of each layer of encoder and decoder; none for other models than a Transformer."""
+    model = translator.model
+    if not isinstance(model, Transformer):
+        return ()
+    target_ids, _ = translator.pad([[BOS_ID, *token_ids]])
+    with torch.no_grad(), watch(model, layers=SELF_ATTENTION) as records:
+        model(*translator.pad(translator.encode([text])), target_ids)
+    source, target = _read_side(alignment, "source"), _read_side(alignment, "target")
+    bos = translator.target.convert_ids_to_tokens([BOS_ID])[0]
+    words = ((bos, (0,)), *((word, tuple(i + 1 for i in group)) for word, group in target[1][:-1]))
+    previous = (bos, *target[0][:-1]), words  # the inputs of the decoder: each token before the next
+    sides = {"encoder": (source, source), "decoder": (target, previous)}
+    maps, layers = [], {side: count() for side in sides}
+    for record in records:
+        side = record.name.split(".")[0]
+        name, weights, is_causal = f"{side} self {next(layers[side])}", record.weights[0].cpu(), side == "decoder"
+        maps.append(_make_map(name, weights, *sides[side], group=f"{side}_self", is_self=True, is_causal=is_causal))
+    return tuple(maps)
 
 
-def _token_options(translator: Translator, probabilities: Tensor, token: int) -> list[NextToken]:
-    top_ids = probabilities.topk(min(NUM_OPTIONS, len(probabilities))).indices.tolist()
-    if token not in top_ids:
-        top_ids[-1] = token
-    names = translator.target.convert_ids_to_tokens(top_ids)
-    return [NextToken(name, float(probabilities[i]), i == token) for i, name in zip(top_ids, names, strict=True)]
+def _read_side(alignment: Alignment, side: str) -> Side:
+    """The tokens, and words with the positions of their tokens; the end of the sentence is the last one."""
+    tokens: tuple[str, ...] = getattr(alignment, side)
+    words = zip(alignment.words_of(side), map(tuple, alignment.word_groups(side)), strict=True)
+    return tokens, (*words, (tokens[-1], (len(tokens) - 1,)))
 
 
-def _source_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
-    translator, alignment = explanation.translator, explanation.alignment
-    text = translator.clean(explanation.source)
-    if alignment is None:
-        token_ids = [*translator.encode_source(explanation.source), EOS_ID]
-        return TokenizedSentence(text, translator.source.convert_ids_to_tokens(token_ids))
-    return TokenizedSentence(text, alignment.source, alignment.words_of("source"), alignment.word_groups("source"))
-
-
-def _target_sentence(explanation: TranslationExplanation) -> TokenizedSentence:
-    tokenizer = explanation.translator.target
-    tokens = tokenizer.convert_ids_to_tokens(explanation.token_ids)
-    groups = tokenizer.group_words(explanation.hypothesis.token_ids)
-    words = ["".join(tokens[position] for position in group).strip("▁") for group in groups]
-    return TokenizedSentence(explanation.translation, tokens, words, groups, explanation.hypothesis.finished)
-
-
-def _search_tree(explanation: TranslationExplanation) -> list[list[BeamNode]]:
-    name = explanation.translator.target.convert_ids_to_tokens
-    return [
-        [BeamNode(name([c.token])[0], math.exp(c.log_prob), c.score, c.parent, c.finished) for c in step]
-        for step in explanation.trace.steps
-    ]
-
-
-def _best_path(explanation: TranslationExplanation) -> list[int]:
-    """The place of the translation's token among the candidates of each step; -1 after its end."""
-    trace, last = explanation.trace, explanation.hypothesis.length - 1
-    if not trace.steps:
-        return []
-    index = next(
-        i
-        for i, candidate in enumerate(trace.steps[last])
-        if candidate.finished == explanation.hypothesis.finished and trace.path(last, i) == explanation.token_ids
-    )
-    path = [-1] * len(trace.steps)
-    for step in range(last, -1, -1):
-        path[step], index = index, trace.steps[step][index].parent
-    return path
+def _make_map(name: str, weights: Tensor, queries: Side, keys: Side, **values: Any) -> AttentionMap:
+    return AttentionMap(name, weights, queries[0], keys[0], query_words=queries[1], key_words=keys[1], **values)

@@ -16,10 +16,9 @@ from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.decoding import Alignment
 from regard.errors import EmptyInputError, UnknownNameError, UnsupportedError
 from regard.models import Transformer
-from regard.tasks.translation.alignment import CANNOT_ALIGN
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
-from regard.tasks.translation.scorer import MAX_BATCH_TOKENS
+from regard.tasks.translation.scorer import CANNOT_ALIGN, MAX_BATCH_TOKENS
 from regard.viewing.interventions import PermutedWeights, UniformWeights, replace_normalizers
 
 __all__ = ["Faithfulness", "OutputChange", "can_measure", "measure_faithfulness"]

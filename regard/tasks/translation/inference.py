@@ -1,29 +1,27 @@
-"""Inference beyond a call of the network: other engines, batches in threads, warm-up."""
+"""Inference beyond a call of the network: other engines, batches of similar length, batches in threads."""
 
 from __future__ import annotations
 
 import os
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.data.vocabulary import EOS_ID
 from regard.decoding import DecoderState, DecodingConfig, Hypothesis
 from regard.errors import UnsupportedError
 
-if TYPE_CHECKING:
-    from regard.tasks.translation.predictor import Translator
+__all__ = ["InferenceEngine", "group_by_length", "map_in_threads"]
 
-__all__ = ["InferenceEngine", "map_in_threads", "warm_up"]
+# With less than a tenth of a batch for each thread, one batch with all threads is faster.
+MIN_THREAD_LOAD = 10
 
 
 class InferenceEngine(ABC):
@@ -114,24 +112,33 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # threads do not survive a fork
 
 
-WARM_UP_LENGTH = 40  # tokens: few sentences have more
-NUM_WARM_UPS = 6  # full batches; after that, memory hardly grows
-
-
-def warm_up(translator: Translator, batch_size: int) -> None:
-    """Translate batches of random texts: first of long ones, then of all lengths.
-
-    Most of the memory that full batches need is allocated then before the first request. Without it, the memory of a
-    server grew for thousands of requests.
+def group_by_length(
+    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
+) -> Iterator[list[int]]:
+    """Group rows of similar length, the longest first, so that all groups take about as long.
 
     Args:
-        translator: the model
-        batch_size: number of texts
+        rows: indices
+        lengths: number of tokens, by index
+        max_tokens: about the largest size of a group; with padding at most twice as many
+        num_workers: the number of groups becomes a multiple of it if there are enough tokens
+
+    Example:
+        >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
+        [[0, 2], [3, 1]]
     """
-    rng, tokenizer, longest = random.Random(0), translator.source, min(WARM_UP_LENGTH, translator.max_length)
-    first = min(EOS_ID + 1, len(tokenizer) - 1)  # the last one of a vocabulary of special tokens
-    for batch in range(NUM_WARM_UPS):
-        lengths = [longest if batch == 0 else rng.randint(1, longest) for _ in range(batch_size)]
-        texts = [tokenizer.decode(rng.choices(range(first, len(tokenizer)), k=length)) for length in lengths]
-        short = [text for text in texts if len(translator.encode_source(text)) <= translator.max_length]
-        translator.search(short, translator.decoding_config(max_length=longest))
+    total = sum(lengths[row] for row in rows)
+    num_groups = max(1, -(-total // max_tokens))
+    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
+        num_groups = -(-num_groups // num_workers) * num_workers
+    group: list[int] = []
+    num_tokens = num_complete = 0
+    for row in sorted(rows, key=lambda row: -lengths[row]):
+        is_full = num_tokens * num_groups >= total * (num_complete + 1)
+        if group and (is_full or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens):
+            yield group
+            group, num_complete = [], num_complete + 1
+        group.append(row)
+        num_tokens += lengths[row]
+    if group:
+        yield group

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 import torch
 
 from regard.data import SentencePair
-from regard.data.vocabulary import UNK_ID
+from regard.data.vocabulary import EOS_ID, UNK_ID
 from regard.decoding import (
     Alignment,
     DecodingConfig,
@@ -28,12 +28,14 @@ from regard.errors import UnknownNameError
 from regard.tasks.abilities import AlignedText, AlignOptions, Tokenizable, Tokenization
 from regard.tasks.predictor import Explanation, InputField, Report
 from regard.tasks.task import LazyExamples
-from regard.tasks.translation.alignment import align_texts
 from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions
-from regard.tasks.translation.inference import InferenceEngine, map_in_threads, warm_up
-from regard.tasks.translation.scorer import MAX_BATCH_TOKENS, Translation, TranslationScorer, group_by_length
+from regard.tasks.translation.inference import InferenceEngine, group_by_length, map_in_threads
+from regard.tasks.translation.scorer import MAX_BATCH_TOKENS, Translation, TranslationScorer
 
 __all__ = ["Translator", "check_head"]
+
+WARM_UP_LENGTH = 40  # tokens: few sentences have more
+NUM_WARM_UPS = 6  # full batches; after that, memory hardly grows
 
 
 class Translator(TranslationScorer, Tokenizable):
@@ -57,11 +59,6 @@ class Translator(TranslationScorer, Tokenizable):
     predict_options = TranslateOptions
     evaluate_options = EvaluateOptions
     explain_options = ExplainOptions
-
-    @cached_property
-    def _make_decoding_config(self) -> Callable[[TranslateOptions], DecodingConfig]:
-        """The options of the search, made once for each set of options, as requests to a server repeat them."""
-        return lru_cache(maxsize=64)(lambda options: options.decoding_config(self))
 
     @property
     def engine(self) -> str:
@@ -102,17 +99,23 @@ class Translator(TranslationScorer, Tokenizable):
     def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
         """One translation of each text, in order."""
         options = options or TranslateOptions()
-        decoding = self._make_decoding_config(options)
+        decoding = self.search_config(options)
         if not options.trace:
-            return self.make_predictions(
-                inputs, self.search(inputs, decoding, options.make_generator(self.device)), options
-            )
+            return self.make_predictions(inputs, self.search(inputs, decoding, self._make_generator(options)), options)
         self.check(inputs)
         searches = [self.search_with_trace(text, decoding) for text in inputs]
         predictions = self.make_predictions(inputs, [hypotheses for hypotheses, _ in searches], options)
         name = self.target.convert_ids_to_tokens
         steps = (trace.to_json(lambda token: name([token])[0])["steps"] for _, trace in searches)
         return [replace(one, search=tuple(step)) for one, step in zip(predictions, steps, strict=True)]
+
+    def _make_generator(self, options: TranslateOptions) -> torch.Generator | None:
+        """The random number generator of sampling; None for a search."""
+        if not options.sample:
+            return None
+        generator = torch.Generator(self.device)
+        generator.manual_seed(generator.seed() if options.seed is None else options.seed)
+        return generator
 
     def make_predictions(
         self, inputs: Sequence[str], hypotheses: Sequence[Sequence[Hypothesis]], options: TranslateOptions
@@ -168,14 +171,13 @@ class Translator(TranslationScorer, Tokenizable):
         pairs: list[Any] = list(examples)
         if pairs and isinstance(pairs[0], GoldAlignment):
             return make_gold_report(self, pairs)
-        return make_report(evaluate(self, pairs, options.decoding_config(self), options.bleu_tokenizer))
+        return make_report(evaluate(self, pairs, self.search_config(options), options.bleu_tokenizer))
 
     def explain(self, input: str, options: ExplainOptions | None = None) -> Explanation:
         """A translation with its search, its alignment and how much it depends on the weights."""
         from regard.tasks.translation.explanation import explain
 
-        options = options or ExplainOptions()
-        return explain(self, input, options.target, options.decoding_config(self), view=options)
+        return explain(self, input, options=options)
 
     def stream(self, input: str, options: TranslateOptions | None = None) -> Iterator[Translation]:
         """Ever longer translations, greedy or sampled; a beam search returns the complete one only."""
@@ -194,7 +196,7 @@ class Translator(TranslationScorer, Tokenizable):
         """
         if not options.sample and options.num_best == 1:
             options = options.replace(beam_size=options.beam_size or 1)
-        decoding = self._make_decoding_config(options)
+        decoding = self.search_config(options)
         takes_steps = not isinstance(self.model, InferenceEngine) or self.model.takes_steps
         rows = [row for row, text in enumerate(inputs) if text.strip()]
         if decoding.method == "beam" or not takes_steps or options.num_best > 1 or not rows:
@@ -207,7 +209,7 @@ class Translator(TranslationScorer, Tokenizable):
             tokens = tuple(self.target.convert_ids_to_tokens(ids))
             emit(rows[row], Translation(self.target.decode(ids), 0.0, 0.0, tokens, finished=False, token_ids=(*ids,)))
 
-        model, generator = ObservedModel(self.model, len(rows), report), options.make_generator(self.device)
+        model, generator = ObservedModel(self.model, len(rows), report), self._make_generator(options)
         hypotheses = decode(model, *self.pad([encoded[row] for row in rows]), decoding, generator=generator)
         return self.make_predictions(inputs, _fill_rows(len(inputs), rows, hypotheses), options)
 
@@ -215,7 +217,20 @@ class Translator(TranslationScorer, Tokenizable):
         self, inputs: Sequence[str], targets: Sequence[str | None], options: AlignOptions | None = None
     ) -> list[AlignedText]:
         """Align texts with given translations; None stands for the best that the search returns."""
-        return align_texts(self, inputs, targets, options or AlignOptions())
+        options = options or AlignOptions()
+        ids: list[list[int]] = [self.target.encode(target or "") for target in targets]
+        log_probs: list[float | None] = [None] * len(inputs)
+        rows = [row for row, target in enumerate(targets) if target is None]
+        for row, hypotheses in zip(rows, self.search([inputs[row] for row in rows]), strict=True):
+            ids[row], log_probs[row] = list(hypotheses[0].token_ids), hypotheses[0].log_prob
+        rows = [row for row, target in enumerate(targets) if target is not None]
+        if not isinstance(self.model, InferenceEngine):  # an engine does not compute it
+            scores = self.score_token_ids([inputs[row] for row in rows], [ids[row] for row in rows])
+            for row, hypothesis in zip(rows, scores, strict=True):
+                log_probs[row] = hypothesis.log_prob
+        texts = [self.target.decode(row) if text is None else text for row, text in zip(ids, targets, strict=True)]
+        parts = zip(self.align_token_ids(inputs, ids), texts, log_probs, strict=True)
+        return [_make_aligned_text(alignment, options, text, log_prob) for alignment, text, log_prob in parts]
 
     def describe(self) -> dict[str, Any]:
         """The languages, the tokenizer and the sizes of the model."""
@@ -241,13 +256,19 @@ class Translator(TranslationScorer, Tokenizable):
         """Whether translations are sampled."""
         return options.sample
 
-    def num_candidates(self, options: TranslateOptions | ExplainOptions) -> int:
-        """Hypotheses that are kept side by side."""
-        return options.num_candidates(self.config.beam_size)
-
     def warm_up(self, batch_size: int) -> None:
-        """Translate random texts; see `warm_up`."""
-        warm_up(self, batch_size)
+        """Translate batches of random texts: first of long ones, then of all lengths.
+
+        Most of the memory that full batches need is allocated then before the first request. Without it, the memory of
+        a server grew for thousands of requests.
+        """
+        rng, tokenizer, longest = random.Random(0), self.source, min(WARM_UP_LENGTH, self.max_length)
+        first = min(EOS_ID + 1, len(tokenizer) - 1)  # the last one of a vocabulary of special tokens
+        for batch in range(NUM_WARM_UPS):
+            lengths = [longest if batch == 0 else rng.randint(1, longest) for _ in range(batch_size)]
+            texts = [tokenizer.decode(rng.choices(range(first, len(tokenizer)), k=length)) for length in lengths]
+            short = [text for text in texts if len(self.encode_source(text)) <= self.max_length]
+            self.search(short, self.decoding_config(max_length=longest))
 
     def tokenize(self, text: str, side: Literal["input", "target"] = "input") -> Tokenization:
         """The tokens of a source text or of a translation."""
@@ -331,3 +352,14 @@ def check_head(layer: int | None, head: int | None, counts: Sequence[int]) -> No
     for name, number, count in zip(("layer", "head"), (layer, head), counts, strict=True):
         if number is not None and number >= count:
             raise UnknownNameError(f"no {name} {number}: this model has {count}, counted from 0")
+
+
+def _make_aligned_text(alignment: Alignment, options: AlignOptions, text: str, log_prob: float | None) -> AlignedText:
+    for name, count in zip(("layer", "head"), alignment.weights.shape, strict=False):
+        value = getattr(options, name)
+        if value is not None and value >= count:
+            raise options.option(name).error(value, f"this model has {count} {name}s, counted from 0")
+    words = alignment.select_head(options.layer, options.head).merge_words()
+    links = alignment.links(options.layer, options.head, options.method, options.threshold)
+    weights = tuple(tuple(round(weight, 6) for weight in row) for row in words.weights[0, 0].tolist())
+    return AlignedText(text, log_prob, tuple(words.source), tuple(words.target), weights, tuple(sorted(links)))

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, overload
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import SentencePair
-from regard.data.tokenizer import pad_rows
+from regard.data.tokenizer import Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.decoding import Alignment, DecodingConfig, Hypothesis, replace_unknown, score_targets
+from regard.decoding.alignment import TokenGroups
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.abilities import Alignable, Scorable, ScoredTarget
 from regard.tasks.predictor import Prediction, Predictor
-from regard.tasks.translation.alignment import CANNOT_ALIGN, make_alignment
-from regard.tasks.translation.config import TranslationConfig
-from regard.tasks.translation.inference import InferenceEngine
+from regard.tasks.translation.config import SearchOptions, TranslateOptions, TranslationConfig
+from regard.tasks.translation.inference import InferenceEngine, group_by_length
 from regard.training.weights import retain_freed_memory
 
 if TYPE_CHECKING:
     from regard.tasks.translation.task import TranslationProcessor
 
-__all__ = ["MAX_BATCH_TOKENS", "Translation", "TranslationScorer", "group_by_length"]
+__all__ = ["CANNOT_ALIGN", "MAX_BATCH_TOKENS", "Translation", "TranslationScorer"]
 
+ResultT = TypeVar("ResultT")
 WeightsFn = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, lengths and target: the weights of each layer
 MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster on a CPU
+CANNOT_ALIGN = "this model has no attention to align by; train one with attention_scope=global"
 TEXT_CACHE_SIZE = 1024  # a server checks a text before it translates it
-# With less than a tenth of a batch for each thread, one batch with all threads is faster.
-MIN_THREAD_LOAD = 10
+SEARCH_CACHE_SIZE = 64  # requests to a server repeat the options of a search
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         self.clean = processor.clean
         self.unaligned_words = frozenset(processor.unaligned_words)
         self._encode_text = lru_cache(TEXT_CACHE_SIZE)(lambda text: tuple(self.source.encode(self.clean(text))))
+        self.search_config = lru_cache(SEARCH_CACHE_SIZE)(self._make_search_config)
 
     @property
     def device(self) -> torch.device:
@@ -185,11 +188,28 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
             "beam_size": self.config.beam_size,
             "length_penalty": self.config.length_penalty,
             "max_length": self.max_length + 1,  # with the end of the sentence
-        }
-        values |= {name: value for name, value in options.items() if value is not None}
+        } | {name: value for name, value in options.items() if value is not None}
         if "method" not in values:
             values["method"] = "greedy" if values["beam_size"] == 1 and values.get("num_best", 1) == 1 else "beam"
         return DecodingConfig(**values)
+
+    def num_candidates(self, options: SearchOptions) -> int:
+        """Hypotheses that are kept side by side."""
+        beam_size = options.beam_size or self.config.beam_size
+        if not isinstance(options, TranslateOptions):
+            return beam_size
+        return options.num_best if options.sample else max(options.num_best, beam_size)
+
+    def _make_search_config(self, options: SearchOptions) -> DecodingConfig:
+        """The options of a search or of sampling; None: as in the run."""
+        beam_size = options.beam_size or self.num_candidates(options)
+        if options.coverage_penalty and beam_size == 1:
+            raise options.error("coverage_penalty", "needs beam_size=2 or more")
+        names = ("num_best", "length_penalty", "coverage_penalty", "temperature", "top_k", "top_p")
+        values = {name: getattr(options, name, None) for name in names}
+        if isinstance(options, TranslateOptions) and options.sample:
+            return self.decoding_config(method="sample", **values)
+        return self.decoding_config(beam_size=beam_size, **values)
 
     def score(self, inputs: Sequence[str], targets: Sequence[str]) -> list[ScoredTarget]:
         """The log-probability of given translations, by token."""
@@ -206,13 +226,8 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
 
     def score_token_ids(self, sources: Sequence[str], ids: Sequence[list[int]]) -> list[Hypothesis]:
         """As `score`, for translations given as token ids."""
-        results: dict[int, Hypothesis] = {}
-        for rows, source, lengths, target, target_lengths in self._forced_batches(sources, ids):
-            hypotheses = score_targets(
-                self.torch_model, source, lengths, target, target_lengths, self.decoding_config()
-            )
-            results.update(zip(rows, hypotheses, strict=True))
-        return [results[row] for row in range(len(sources))]
+        score = partial(score_targets, self.torch_model, config=self.decoding_config())
+        return self._map_batches(score, sources, ids)
 
     @overload
     def align(self, source: str, target: str, *, spaced: bool | None = None) -> Alignment: ...
@@ -261,18 +276,45 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         spaced: bool | None = None,
     ) -> list[Alignment]:
         """The alignment of each pair by the weights of a function, the ends of sentences included."""
-        ids = [self.target.encode(target) if isinstance(target, str) else target for target in targets]
-        results: dict[int, Alignment] = {}
-        for rows, *tensors, _ in self._forced_batches(sources, ids):
-            with torch.no_grad():
-                layers = weights_fn(*tensors)
-            if not layers:
+
+        @torch.no_grad()
+        def compute(source: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> list[Tensor]:
+            if not (layers := weights_fn(source, lengths, target)):
                 raise UnsupportedError(CANNOT_ALIGN)
-            for row, weights in zip(rows, torch.stack(layers, 1).cpu(), strict=True):
-                size = len(self.encode_source(sources[row])) + 1
-                weights = weights[:, :, : len(ids[row]) + 1, :size].clone()
-                results[row] = make_alignment(self, sources[row], targets[row], ids[row], weights, spaced)
-        return [results[row] for row in range(len(sources))]
+            sizes = zip((target_lengths - 1).tolist(), lengths.tolist(), strict=True)
+            rows = zip(torch.stack(layers, 1).cpu(), sizes, strict=True)
+            return [weights[:, :, :tgt_len, :src_len].clone() for weights, (tgt_len, src_len) in rows]
+
+        ids = [self.target.encode(target) if isinstance(target, str) else target for target in targets]
+        weights = self._map_batches(compute, sources, ids)
+        parts = zip(sources, targets, ids, weights, strict=True)
+        return [self._make_alignment(*part, spaced) for part in parts]
+
+    def _make_alignment(
+        self,
+        source: str,
+        target: str | Sequence[int],
+        target_ids: Sequence[int],
+        weights: Float[Tensor, "layers heads tgt_len src_len"],
+        spaced: bool | None = None,
+    ) -> Alignment:
+        """The alignment of two sentences; words of a text read as there, those of token ids as they are decoded."""
+        source_ids = self.encode_source(source)
+        source_groups, source_words = _split_words(self.source, self.clean(source), source_ids, spaced)
+        if isinstance(target, str):
+            target_groups, target_words = _split_words(self.target, target, target_ids, spaced)
+        else:
+            target_groups = tuple(map(tuple, self.target.group_words(target_ids)))
+            target_words = tuple(self.target.decode([target_ids[index] for index in group]) for group in target_groups)
+        return Alignment(
+            tuple(self.source.convert_ids_to_tokens([*source_ids, EOS_ID])),
+            tuple(self.target.convert_ids_to_tokens([*target_ids, EOS_ID])),
+            weights,
+            source_groups=source_groups,
+            target_groups=target_groups,
+            source_words=source_words,
+            target_words=target_words,
+        )
 
     @torch.no_grad()
     def forced_pass(
@@ -289,7 +331,8 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
             The alignment, None without attention; probabilities (target tokens, vocabulary), the end of the sentence
             included, None of an engine.
         """
-        (_, tokens, lengths, target_tokens, _), *_ = self._forced_batches([source], [list(token_ids)])
+        tokens, lengths = self.pad(self.encode([source]))
+        target_tokens, _ = self.pad([[BOS_ID, *token_ids, EOS_ID]])
         probabilities, weights = None, list[Tensor]()
         if not isinstance(self.model, InferenceEngine):
             logits, weights = self.model.forward_with_weights(tokens, lengths, target_tokens[:, :-1])
@@ -298,7 +341,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
             weights = self.model.attention_weights(tokens, lengths, target_tokens)
         if not weights:
             return None, probabilities
-        return make_alignment(self, source, target or token_ids, token_ids, torch.cat(weights).cpu()), probabilities
+        return self._make_alignment(source, target or token_ids, token_ids, torch.cat(weights).cpu()), probabilities
 
     def replace_unknown(self, token_ids: Sequence[int], alignment: Alignment) -> str:
         """The text of a translation, its unknown words replaced by the source words that they attend to."""
@@ -309,49 +352,32 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
                 replacements |= {**dict.fromkeys(group, ""), group[0]: word}
         return self.target.decode(token_ids, replacements)
 
-    def _forced_batches(
-        self, sources: Sequence[str], targets: Sequence[list[int]]
-    ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor, Tensor]]:
-        """Batches of sources and given targets: rows, tokens and lengths of both sides."""
+    def _map_batches(
+        self, compute: Callable[..., Iterable[ResultT]], sources: Sequence[str], targets: Sequence[list[int]]
+    ) -> list[ResultT]:
+        """The results of a function of the tokens and lengths of sources and given targets, computed in batches."""
         if len(sources) != len(targets):
             raise UsageError(f"there are {len(sources)} sources, but {len(targets)} translations of them")
         encoded = self.encode(sources)
         complete = [[BOS_ID, *token_ids, EOS_ID] for token_ids in targets]
         longest = [max(len(a), len(b)) for a, b in zip(encoded, complete, strict=True)]
-        for group in group_by_length(list(range(len(sources))), longest, MAX_BATCH_TOKENS):
-            yield group, *self.pad([encoded[row] for row in group]), *self.pad([complete[row] for row in group])
+        results: dict[int, ResultT] = {}
+        for rows in group_by_length(list(range(len(sources))), longest, MAX_BATCH_TOKENS):
+            batch = *self.pad([encoded[row] for row in rows]), *self.pad([complete[row] for row in rows])
+            results.update(zip(rows, compute(*batch), strict=True))
+        return [results[row] for row in range(len(sources))]
 
 
-def group_by_length(
-    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
-) -> Iterator[list[int]]:
-    """Group rows of similar length, the longest first, so that all groups take about as long.
-
-    Args:
-        rows: indices
-        lengths: number of tokens, by index
-        max_tokens: about the largest size of a group; with padding at most twice as many
-        num_workers: the number of groups becomes a multiple of it if there are enough tokens
-
-    Example:
-        >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
-        [[0, 2], [3, 1]]
-    """
-    total = sum(lengths[row] for row in rows)
-    num_groups = max(1, -(-total // max_tokens))
-    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
-        num_groups = -(-num_groups // num_workers) * num_workers
-    group: list[int] = []
-    num_tokens = num_complete = 0
-    for row in sorted(rows, key=lambda row: -lengths[row]):
-        is_full = num_tokens * num_groups >= total * (num_complete + 1)
-        if group and (is_full or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens):
-            yield group
-            group, num_complete = [], num_complete + 1
-        group.append(row)
-        num_tokens += lengths[row]
-    if group:
-        yield group
+def _split_words(
+    tokenizer: Tokenizer, text: str, token_ids: Sequence[int], spaced: bool | None
+) -> tuple[TokenGroups, tuple[str, ...]]:
+    """The token indices of each word, and the words as in the text, even those without a token."""
+    surfaces = tokenizer.surface_forms(text)
+    groups = tokenizer.group_words(token_ids, surfaces, spaces_only=spaced)
+    words = ["".join(surfaces[index] for index in group) for group in groups]
+    if tokenizer.model_type != "char" and len(split := text.split()) == len(words):
+        words = split  # surface forms are normalized, for example lowercased
+    return tuple(map(tuple, groups)), tuple(words)
 
 
 def _require_lists(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:
