@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -25,7 +25,6 @@ __all__ = [
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
 ProcessorT = TypeVar("ProcessorT", bound="Processor")
-TokenizerProcessorT = TypeVar("TokenizerProcessorT", bound="TokenizerProcessor")
 ExampleT = TypeVar("ExampleT")
 ExampleT_co = TypeVar("ExampleT_co", covariant=True)
 BatchT = TypeVar("BatchT")
@@ -90,10 +89,10 @@ class DataSplits(Generic[ExampleT]):
 class Processor:
     """From raw inputs to tensors: labels, sizes, tokenizers. Saved in the run, so that loading needs no data.
 
-    Plain fields are saved as JSON; a subclass with parts that have files of their own overrides `save` and `load`.
+    Plain fields are saved together as JSON, tokenizers in files of their own.
 
     Attributes:
-        files: the fields that have files of their own
+        files: the fields that are tokenizers
 
     Example:
         >>> Processor().describe()
@@ -108,13 +107,19 @@ class Processor:
         return read_values(cls, folder, cls.files)
 
     def save(self, folder: Path) -> None:
-        """Write the files of the processor into an existing folder."""
-        write_json(folder / "processor.json", asdict(self))
+        """Write a file for each of `files` into an existing folder, and processor.json if there are other values."""
+        for name in self.files:
+            getattr(self, name).save(folder / f"{name}.json")
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in self.files}
+        if values or not self.files:
+            write_json(folder / "processor.json", values)
 
     @classmethod
     def load(cls: type[ProcessorT], folder: Path) -> ProcessorT:
         """Read what `save` wrote."""
-        return cls(**cls.read_values(folder))
+        tokenizers = {name: Tokenizer.load(folder / f"{name}.json") for name in cls.files}
+        has_values = len(fields(cls)) > len(tokenizers) or not tokenizers
+        return cls(**tokenizers, **(cls.read_values(folder) if has_values else {}))
 
     def describe(self) -> dict[str, Any]:
         """Facts for run.json, such as the size of a vocabulary."""
@@ -123,7 +128,7 @@ class Processor:
 
 @dataclass(frozen=True)
 class TokenizerProcessor(Processor):
-    """A processor with a tokenizer, which has a file of its own.
+    """A processor with one tokenizer.
 
     Args:
         tokenizer: the vocabulary
@@ -131,18 +136,6 @@ class TokenizerProcessor(Processor):
 
     files = ("tokenizer",)
     tokenizer: Tokenizer
-
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json, and processor.json if there are other values."""
-        self.tokenizer.save(folder / "tokenizer.json")
-        if values := {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tokenizer"}:
-            write_json(folder / "processor.json", values)
-
-    @classmethod
-    def load(cls: type[TokenizerProcessorT], folder: Path) -> TokenizerProcessorT:
-        """Read what `save` wrote."""
-        tokenizer = Tokenizer.load(folder / "tokenizer.json")
-        return cls(tokenizer, **(cls.read_values(folder) if len(fields(cls)) > 1 else {}))
 
     def describe(self) -> dict[str, Any]:
         """The size of the vocabulary."""

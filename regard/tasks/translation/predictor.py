@@ -11,19 +11,10 @@ from typing import Any, Literal, overload
 
 import torch
 
+from regard import decoding
 from regard.data import SentencePair
 from regard.data.vocabulary import EOS_ID, UNK_ID
-from regard.decoding import (
-    Alignment,
-    DecodingConfig,
-    GoldAlignment,
-    Hypothesis,
-    SearchTrace,
-    decode,
-    decode_with_trace,
-    parse_gold,
-)
-from regard.decoding.search import ObservedModel, iterate_emitted
+from regard.decoding import Alignment, DecodingConfig, GoldAlignment, Hypothesis, SearchTrace
 from regard.errors import UnknownNameError
 from regard.tasks.abilities import AlignedText, AlignOptions, Tokenizable, Tokenization
 from regard.tasks.predictor import Explanation, InputField, Report
@@ -90,7 +81,7 @@ class Translator(TranslationScorer, Tokenizable):
         from regard.data.text_files import read_lines
 
         path = options.gold_alignments
-        return {"gold_alignments": LazyExamples(lambda: parse_gold(read_lines(Path(path)), path))}
+        return {"gold_alignments": LazyExamples(lambda: decoding.parse_gold(read_lines(Path(path)), path))}
 
     def check(self, inputs: Sequence[str]) -> None:
         """Raise InputTooLongError for a text with more tokens than the model was trained for."""
@@ -99,11 +90,11 @@ class Translator(TranslationScorer, Tokenizable):
     def predict(self, inputs: Sequence[str], options: TranslateOptions | None = None) -> list[Translation]:
         """One translation of each text, in order."""
         options = options or TranslateOptions()
-        decoding = self.search_config(options)
+        config = self.search_config(options)
         if not options.trace:
-            return self.make_predictions(inputs, self.search(inputs, decoding, self._make_generator(options)), options)
+            return self.make_predictions(inputs, self.search(inputs, config, self._make_generator(options)), options)
         self.check(inputs)
-        searches = [self.search_with_trace(text, decoding) for text in inputs]
+        searches = [self.search_with_trace(text, config) for text in inputs]
         predictions = self.make_predictions(inputs, [hypotheses for hypotheses, _ in searches], options)
         name = self.target.convert_ids_to_tokens
         steps = (trace.to_json(lambda token: name([token])[0])["steps"] for _, trace in searches)
@@ -182,7 +173,9 @@ class Translator(TranslationScorer, Tokenizable):
     def stream(self, input: str, options: TranslateOptions | None = None) -> Iterator[Translation]:
         """Ever longer translations, greedy or sampled; a beam search returns the complete one only."""
         options = options or TranslateOptions()
-        yield from iterate_emitted(lambda emit: self.stream_batch([input], options, lambda row, one: emit(one)))
+        yield from decoding.iterate_emitted(
+            lambda emit: self.stream_batch([input], options, lambda row, one: emit(one))
+        )
 
     def stream_batch(
         self, inputs: Sequence[str], options: TranslateOptions, emit: Callable[[int, Translation], None]
@@ -196,10 +189,10 @@ class Translator(TranslationScorer, Tokenizable):
         """
         if not options.sample and options.num_best == 1:
             options = options.replace(beam_size=options.beam_size or 1)
-        decoding = self.search_config(options)
+        config = self.search_config(options)
         takes_steps = not isinstance(self.model, InferenceEngine) or self.model.takes_steps
         rows = [row for row, text in enumerate(inputs) if text.strip()]
-        if decoding.method == "beam" or not takes_steps or options.num_best > 1 or not rows:
+        if config.method == "beam" or not takes_steps or options.num_best > 1 or not rows:
             return self.predict(inputs, options)
         encoded, token_ids = self.encode(inputs), [list[int]() for _ in rows]
 
@@ -209,8 +202,8 @@ class Translator(TranslationScorer, Tokenizable):
             tokens = tuple(self.target.convert_ids_to_tokens(ids))
             emit(rows[row], Translation(self.target.decode(ids), 0.0, 0.0, tokens, finished=False, token_ids=(*ids,)))
 
-        model, generator = ObservedModel(self.model, len(rows), report), self._make_generator(options)
-        hypotheses = decode(model, *self.pad([encoded[row] for row in rows]), decoding, generator=generator)
+        model, generator = decoding.ObservedModel(self.model, len(rows), report), self._make_generator(options)
+        hypotheses = decoding.decode(model, *self.pad([encoded[row] for row in rows]), config, generator=generator)
         return self.make_predictions(inputs, _fill_rows(len(inputs), rows, hypotheses), options)
 
     def align_texts(
@@ -316,7 +309,7 @@ class Translator(TranslationScorer, Tokenizable):
         batches = list(group_by_length(rows, lengths, max(1, MAX_BATCH_TOKENS // width), num_threads))
 
         def decode_batch(batch: list[int]) -> list[list[Hypothesis]]:
-            return decode(model, *self.pad([encoded[row] for row in batch]), options, generator=generator)
+            return decoding.decode(model, *self.pad([encoded[row] for row in batch]), options, generator=generator)
 
         parallel = not is_sequential and len(batches) > 1
         hypotheses = map_in_threads(decode_batch, batches) if parallel else map(decode_batch, batches)
@@ -333,7 +326,7 @@ class Translator(TranslationScorer, Tokenizable):
         encoded = self.encode([text])
         if not text.strip():
             return [], SearchTrace(())
-        return decode_with_trace(self.model, *self.pad(encoded), options or self.decoding_config())[0]
+        return decoding.decode_with_trace(self.model, *self.pad(encoded), options or self.decoding_config())[0]
 
 
 def _fill_rows(num_rows: int, rows: Iterable[int], hypotheses: Iterable[list[Hypothesis]]) -> list[list[Hypothesis]]:

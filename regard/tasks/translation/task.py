@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,41 +11,20 @@ from typing import Any, ClassVar
 import torch
 
 from regard.attention import MultiHead
-from regard.data import (
-    BatchingConfig,
-    DataReport,
-    GeneratedPairs,
-    InMemoryPairs,
-    PairBatch,
-    SentencePair,
-    StreamedPairs,
-    Tokenizer,
-    iter_eval_batches,
-)
+from regard.data import DataReport, PairBatch, ParallelFiles, SentencePair, Tokenizer, pair_batches, pair_sources
 from regard.data.date_formats import normalize_text
-from regard.data.pair_batches import PairEncoder, with_line_numbers
-from regard.data.parallel import ParallelFiles
 from regard.data.text_files import check_readable
 from regard.errors import ConfigError, DataError, RunFormatError
-from regard.files import write_json
 from regard.models import RNNSeq2Seq, Transformer
-from regard.tasks.loading import read_values
-from regard.tasks.mechanisms import (
-    NORMALIZERS,
-    build_attention,
-    build_multi_head,
-    build_normalizer,
-    build_positions,
-    build_score,
-    parse_mechanism,
-)
+from regard.tasks import mechanisms
+from regard.tasks.datasets import EvalBatches
 from regard.tasks.sequence_loss import NextTokenLoss, ReinforceLoss
 from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task, sum_losses
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.data import TranslationSplits
 from regard.tasks.translation.evaluation import METRICS, corpus_metrics, make_bleu
 from regard.tasks.translation.predictor import Translator
-from regard.training import TrainingConfig
+from regard.training import BatchSource, TrainingConfig
 from regard.training.engine import CompileMode
 
 __all__ = [
@@ -85,23 +64,8 @@ class TranslationProcessor(Processor):
         """The sizes of the vocabularies."""
         return {"vocab_size": {"source": len(self.source), "target": len(self.target)}}
 
-    def save(self, folder: Path) -> None:
-        """Write source.json, target.json and processor.json."""
-        self.source.save(folder / "source.json")
-        self.target.save(folder / "target.json")
-        values = {"cleaner": self.cleaner, "unaligned_words": list(self.unaligned_words)}
-        write_json(folder / "processor.json", values)
 
-    @classmethod
-    def load(cls, folder: Path) -> TranslationProcessor:
-        """Read what `save` wrote."""
-        values = read_values(cls, folder, cls.files)
-        source, target = (Tokenizer.load(folder / name) for name in ("source.json", "target.json"))
-        return cls(source, target, **values)
-
-
-@dataclass(frozen=True)
-class EvalPairs:
+class EvalPairs(EvalBatches[PairBatch]):
     """Batches of validation pairs, with a report of the pairs that were dropped or truncated.
 
     Args:
@@ -110,13 +74,11 @@ class EvalPairs:
         processor: the tokenizers
     """
 
-    pairs: list[SentencePair]
-    report: DataReport
-    processor: TranslationProcessor
-
-    def __iter__(self) -> Iterator[PairBatch]:
-        batches = iter_eval_batches(self.pairs, self.processor.source, self.processor.target)
-        return (batch for batch, _ in batches)
+    def __init__(self, pairs: list[SentencePair], report: DataReport, processor: TranslationProcessor):
+        super().__init__(
+            (batch for batch, _ in pair_sources.iter_eval_batches(pairs, processor.source, processor.target)), report
+        )
+        self.pairs = pairs
 
 
 class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair, PairBatch]):
@@ -169,25 +131,25 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         """Cross entropy; with sampled attention also REINFORCE."""
         return build_loss(config)
 
-    def train_batches(
-        self, config: TranslationConfig, processor: TranslationProcessor, examples: Any
-    ) -> InMemoryPairs | StreamedPairs | GeneratedPairs:
+    def train_batches(self, config: TranslationConfig, processor: TranslationProcessor, examples: Any) -> BatchSource:
         """Batches of pairs of similar length."""
         batching = _make_batching(config, config.batch_tokens, dropout=config.bpe_dropout, seed=config.seed)
         if config.streaming and not isinstance(examples, ParallelFiles):
             raise ConfigError(
                 "streaming=on needs training files, but this recipe does not read its training pairs from files"
             )
-        source_class = StreamedPairs if config.streaming else GeneratedPairs if callable(examples) else InMemoryPairs
-        return source_class(examples, processor.source, processor.target, batching)
+        arguments = examples, processor.source, processor.target, batching
+        if config.streaming:
+            return pair_sources.StreamedPairs(*arguments)
+        return (pair_sources.GeneratedPairs if callable(examples) else pair_sources.InMemoryPairs)(*arguments)
 
     def eval_batches(self, config: TranslationConfig, processor: TranslationProcessor, examples: Any) -> EvalPairs:
         """The validation pairs within the length limit, in order."""
         name = str(examples) if isinstance(examples, ParallelFiles) else "the validation pairs"
         batching = _make_batching(config, config.max_length + 1)
-        encoder = PairEncoder(processor.source, processor.target, batching, name)
+        encoder = pair_batches.PairEncoder(processor.source, processor.target, batching, name)
         report = encoder.make_report()
-        encoded = encoder.encode_all(with_line_numbers(examples), report)
+        encoded = encoder.encode_all(pair_batches.with_line_numbers(examples), report)
         pairs = [_truncate_pair(pair, config.max_length, processor) for pair, _ in encoded]
         if not pairs:
             raise DataError(f"no validation pairs are left: {report}")
@@ -229,14 +191,14 @@ def build_loss(config: TranslationConfig) -> NextTokenLoss:
     Args:
         config: of the training
     """
-    name = None if config.normalize is None else parse_mechanism("normalize", config.normalize, NORMALIZERS)[0]
+    name, _ = mechanisms.parse_mechanism("normalize", config.normalize or "softmax", mechanisms.NORMALIZERS)
     if name == "Sample" and config.attention_scope != "none":
         return ReinforceLoss(config.label_smoothing, config.entropy_bonus, config.reward_discount)
     return NextTokenLoss(config.label_smoothing)
 
 
-def _make_batching(config: TranslationConfig, max_tokens: int, **values: Any) -> BatchingConfig:
-    return BatchingConfig(
+def _make_batching(config: TranslationConfig, max_tokens: int, **values: Any) -> pair_batches.BatchingConfig:
+    return pair_batches.BatchingConfig(
         max_tokens=max_tokens,
         max_length=config.max_length,
         overflow=config.overflow,
@@ -279,9 +241,9 @@ def _build_transformer(config: TranslationConfig, src_vocab_size: int, tgt_vocab
         dropout=config.dropout,
         norm_first=config.norm_first,
         tie_embeddings=config.tie_embeddings,
-        make_self_attn=lambda: build_multi_head(*self_attn),
-        make_cross_attn=lambda: build_multi_head(config.score, config.normalize, *sizes),
-        make_positions=lambda: build_positions(config.positions, embed_dim, max_positions),
+        make_self_attn=lambda: mechanisms.build_multi_head(*self_attn),
+        make_cross_attn=lambda: mechanisms.build_multi_head(config.score, config.normalize, *sizes),
+        make_positions=lambda: mechanisms.build_positions(config.positions, embed_dim, max_positions),
     )
     return freeze_redundant_biases(model)
 
@@ -291,9 +253,9 @@ def _build_rnn(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: i
     encoder_dim = config.encoder_hidden_dim or hidden_dim // num_directions
     attention = None
     if config.attention_scope != "none":
-        score = build_score(config.score, hidden_dim, num_directions * encoder_dim, hidden_dim)
-        normalize = build_normalizer(config.normalize)
-        attention = build_attention(
+        score = mechanisms.build_score(config.score, hidden_dim, num_directions * encoder_dim, hidden_dim)
+        normalize = mechanisms.build_normalizer(config.normalize)
+        attention = mechanisms.build_attention(
             config.attention_scope, score, normalize, hidden_dim, hidden_dim, config.window_radius
         )
     return RNNSeq2Seq(
