@@ -9,9 +9,8 @@ from regard.data.captions import CaptionBatch, CaptionedImages, ImageArray
 from regard.data.sources import seeded_generator
 from regard.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from regard.tasks import get_task, make_config
-from regard.tasks.captioning.data import nearest_captions
 from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu
-from regard.tasks.captioning.task import CaptioningProcessor
+from regard.tasks.captioning.task import CaptioningProcessor, nearest_captions
 from regard.tasks.grid import is_inside_box
 from regard.tasks.sequence_loss import build_caption_loss
 from regard.training import load_into

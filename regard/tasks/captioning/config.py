@@ -108,7 +108,7 @@ RECIPES = (
     Recipe(
         "digit-scenes",
         "image-to-text",
-        "regard.tasks.captioning.data:digit_scenes",
+        "regard.tasks.captioning.task:digit_scenes",
         "Captions of scenes of handwritten digits, from left to right; the digits come with scikit-learn.",
         "为手写数字场景生成从左到右的描述；数字来自 scikit-learn 自带的数据集。",
         SCENE_DEFAULTS,
@@ -116,7 +116,7 @@ RECIPES = (
     Recipe(
         "mnist-scenes",
         "image-to-text",
-        "regard.tasks.captioning.data:mnist_scenes",
+        "regard.tasks.captioning.task:mnist_scenes",
         "Captions of larger scenes of MNIST digits (data_dir=FOLDER).",
         "为更大的 MNIST 数字场景生成描述（data_dir=文件夹）。",
         {**SCENE_DEFAULTS, "image_size": 96, "conv_channels": 32, "steps": 15_000},
@@ -124,7 +124,7 @@ RECIPES = (
     Recipe(
         "flickr8k",
         "image-to-text",
-        "regard.tasks.captioning.data:flickr8k",
+        "regard.tasks.captioning.task:flickr8k",
         "Photographs as precomputed features, five captions each (data_dir=FOLDER).",
         "照片（预先计算的特征），每张五条描述（data_dir=文件夹）。",
         PHOTOGRAPH_DEFAULTS,
@@ -132,7 +132,7 @@ RECIPES = (
     Recipe(
         "captions",
         "image-to-text",
-        "regard.tasks.captioning.data:captions",
+        "regard.tasks.captioning.task:captions",
         "Your own images and captions: --train x.jsonl --valid y.jsonl.",
         "你自己的图片及描述：--train x.jsonl --valid y.jsonl。",
         {"color": True, "schedule": "cosine", "dropout": 0.3, "min_word_count": 2, "beam_size": 5},
