@@ -20,9 +20,9 @@ from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.tatoeba import download_tatoeba
 
 __all__ = [
-    "TranslationSplits", "concat_pairs", "dates", "from_files", "g2p", "hansards", "iter_pairs", "make_splits",
-    "multi30k", "multi30k_tok", "normalize_english", "normalize_french", "pinyin", "read_gold_pairs", "reverse",
-    "tatoeba_fr_en", "tatoeba_zh_en",
+    "TranslationSplits", "concat_pairs", "dates", "g2p", "hansards", "iter_pairs", "make_splits", "multi30k",
+    "multi30k_tok", "normalize_english", "normalize_french", "pinyin", "read_gold_pairs", "reverse", "tatoeba",
+    "tatoeba_fr_en", "tatoeba_zh_en", "translation",
 ]  # fmt: skip
 
 VOCAB_SAMPLE_SIZE = 50_000  # generated pairs that a vocabulary is learned from
@@ -95,7 +95,7 @@ def iter_pairs(split: ParallelFiles | Iterable[SentencePair]) -> Iterator[Senten
     return (pair for pair, _ in split) if isinstance(split, ParallelFiles) else iter(split)
 
 
-def from_files(config: TranslationConfig) -> TranslationSplits:
+def translation(config: TranslationConfig) -> TranslationSplits:
     """The files that the config names.
 
     Args:
@@ -308,27 +308,17 @@ def normalize_french(text: str) -> str:
     return " ".join(CONTRACTIONS.get(word, word) for word in words)
 
 
-def tatoeba_zh_en(config: TranslationConfig) -> TranslationSplits:
-    """Everyday sentences of tatoeba.org, Chinese and English.
+def tatoeba(config: TranslationConfig, language: str) -> TranslationSplits:
+    """Everyday sentences of tatoeba.org: files of lines of English, tab, the other language.
 
     Args:
         config: of the training
+        language: the other language, "zh" or "fr"
     """
-    return _tatoeba(config, "zh")
-
-
-def tatoeba_fr_en(config: TranslationConfig) -> TranslationSplits:
-    """Everyday sentences of tatoeba.org, French and English.
-
-    Args:
-        config: of the training
-    """
-    return _tatoeba(config, "fr")
-
-
-def _tatoeba(config: TranslationConfig, language: str) -> TranslationSplits:
-    """Files of lines: English, tab, the other language."""
     forward = _parse_language_pair(config, (f"en-{language}", f"{language}-en"))[0] == "en"
     contents = f"train.tsv, dev.tsv and test.tsv: en, tab, {language}"
     root = find_data_folder(config.data_dir, contents, lambda: download_tatoeba(language))
     return _open_splits(root, "{part}.tsv", columns=(0, 1) if forward else (1, 0))
+
+
+tatoeba_zh_en, tatoeba_fr_en = partial(tatoeba, language="zh"), partial(tatoeba, language="fr")

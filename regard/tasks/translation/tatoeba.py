@@ -9,7 +9,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from regard.data.downloads import cache_dir, download
@@ -74,22 +74,18 @@ def write_splits(archive_path: Path, name: str, folder: Path) -> None:
         name: of the file in it
         folder: of the splits
     """
-    counts = dict.fromkeys(TATOEBA_SPLITS, 0)
-    with ExitStack() as stack:
-        files = {
-            part: stack.enter_context(open(folder / f"{part}.tsv", "w", encoding="utf-8", newline="\n"))
-            for part in TATOEBA_SPLITS
-        }
-        for number, line in enumerate(_read_zip_lines(archive_path, name), 1):
-            english, tab, _ = line.partition("\t")
-            if not line.strip():
-                continue
-            if not tab:
-                raise DataError(f"{archive_path}: line {number:,} of {name} is no sentence, tab, translation.")
-            files[assign_split(english)].write(line + "\n")
-            counts[assign_split(english)] += 1
-    if not all(counts.values()):
-        raise DataError(f"{archive_path}: {name} has {sum(counts.values()):,} lines, too few to be parted.")
+    lines: dict[str, list[str]] = {part: [] for part in TATOEBA_SPLITS}
+    for number, line in enumerate(_read_zip_lines(archive_path, name), 1):
+        english, tab, _ = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab:
+            raise DataError(f"{archive_path}: line {number:,} of {name} is no sentence, tab, translation.")
+        lines[assign_split(english)].append(f"{line}\n")
+    if not all(lines.values()):
+        raise DataError(f"{archive_path}: {name} has {sum(map(len, lines.values())):,} lines, too few to be parted.")
+    for part, kept in lines.items():
+        (folder / f"{part}.tsv").write_text("".join(kept), encoding="utf-8", newline="\n")
 
 
 def assign_split(english: str) -> str:
