@@ -144,68 +144,47 @@ def measure_faithfulness(
         seed: of the permutations
         forced: what `forced_pass` returned for the translation, if it has been computed
     """
-    token_ids = _resolve_target(translator, source, target)
-    predict = partial(_predict_next, translator, token_ids)
+    if not source.strip():
+        raise EmptyInputError("an empty text has no translation to be measured")
+    if target is None:
+        target = translator.search([source])[0][0].token_ids
+    token_ids = translator.target.encode(target) if isinstance(target, str) else list(target)
     alignment, before = forced or translator.forced_pass(source, token_ids)
     if alignment is None or before is None:
         assert translator.torch_model  # an engine is refused
         raise UnsupportedError(CANNOT_ALIGN)
-    source_ids = [*translator.encode_source(source), EOS_ID]
-    generator = torch.Generator().manual_seed(seed)
-    permuted = predict([source_ids] * num_draws, lambda normalize: PermutedWeights(normalize, generator))
-    uniform = predict([source_ids], UniformWeights)
-    groups = alignment.word_groups("source")
-    shortened = predict([[token for i, token in enumerate(source_ids) if i not in group] for group in groups])
-    most, least, random = _changes_by_removal(alignment, _output_changes(before, shortened))
-    return Faithfulness(
-        OutputChange(*_output_changes(before, permuted).mean((0, 1)).tolist()),
-        OutputChange(*_output_changes(before, uniform).mean((0, 1)).tolist()),
-        most,
-        least,
-        random,
-        num_draws,
-        len(token_ids) + 1,
-    )
+    source_ids, groups = [*translator.encode_source(source), EOS_ID], alignment.word_groups("source")
+    measure, generator = partial(_measure_changes, translator, token_ids, before), torch.Generator().manual_seed(seed)
+    permuted = measure([source_ids] * num_draws, lambda normalize: PermutedWeights(normalize, generator))
+    uniform = measure([source_ids], UniformWeights)
+    shortened = measure([[token for i, token in enumerate(source_ids) if i not in group] for group in groups])
+    weights = alignment.weights.float().mean((0, 1))
+    by_word = torch.stack([weights[:, list(group)].sum(-1) for group in groups], -1)
+    tokens = torch.arange(len(by_word))
+    most, least = shortened[by_word.argmax(-1), tokens], shortened[by_word.argmin(-1), tokens]
+    names = ("permuted", "uniform", "most_attended", "least_attended", "random")
+    means = permuted.mean((0, 1)), uniform.mean((0, 1)), most.mean(0), least.mean(0), shortened.flatten(0, 1).mean(0)
+    changes = {name: OutputChange(*mean.tolist()) for name, mean in zip(names, means, strict=True)}
+    return Faithfulness(**changes, num_draws=num_draws, num_tokens=len(token_ids) + 1)
 
 
-def _predict_next(
+def _measure_changes(
     translator: Translator,
     token_ids: Sequence[int],
+    before: Float[Tensor, "tokens vocab"],
     sources: list[list[int]],
     replacement: Callable[[Any], Any] | None = None,
-) -> Float[Tensor, "sources tokens vocab"]:
-    """The probabilities after each token of a translation, for other sources, in batches, or with other weights."""
+) -> Float[Tensor, "sources tokens 2"]:
+    """For other sources, in batches, or with other weights: of every token of the translation, the probability that
+    moved, and whether the most probable token is another one."""
     model, target = translator.torch_model, torch.tensor([[BOS_ID, *token_ids]], device=translator.device)
     pattern = "decoder.layers.*.cross_attn" if isinstance(model, Transformer) else "attention"
     step = max(1, MAX_BATCH_TOKENS // max([target.shape[1], *map(len, sources)]))
-    batches = []
+    batches = [target.new_zeros(0, target.shape[1], before.shape[1]).float()]
     with nullcontext() if replacement is None else replace_normalizers(model, replacement, pattern):
         for start in range(0, len(sources), step):
             tokens, lengths = translator.pad(sources[start : start + step])
             batches.append(model(tokens, lengths, target.expand(len(tokens), -1)).float().softmax(-1))
-    return torch.cat(batches) if batches else target.new_zeros(0, target.shape[1], 1).float()
-
-
-def _resolve_target(translator: Translator, source: str, target: str | Sequence[int] | None) -> list[int]:
-    if not source.strip():
-        raise EmptyInputError("an empty text has no translation to be measured")
-    if isinstance(target, str):
-        return translator.target.encode(target)
-    return list(translator.search([source])[0][0].token_ids if target is None else target)
-
-
-def _output_changes(
-    before: Float[Tensor, "tokens vocab"], after: Float[Tensor, "sources tokens vocab"]
-) -> Float[Tensor, "sources tokens 2"]:
-    """For every token: the probability that moved, and whether the most probable token is another one."""
+    after = torch.cat(batches)
     mass = (after - before).abs().sum(-1) / 2
     return torch.stack([mass, (after.argmax(-1) != before.argmax(-1)).float()], -1).cpu()
-
-
-def _changes_by_removal(alignment: Alignment, changes: Float[Tensor, "words tokens 2"]) -> list[OutputChange]:
-    """The change of each token without the source word that it attends to most, least, and without any one word."""
-    weights = alignment.weights.float().mean((0, 1))
-    by_word = torch.stack([weights[:, list(group)].sum(-1) for group in alignment.word_groups("source")], -1)
-    tokens = torch.arange(len(by_word))
-    most, least = changes[by_word.argmax(-1), tokens], changes[by_word.argmin(-1), tokens]
-    return [OutputChange(*change.mean(0).tolist()) for change in (most, least, changes.flatten(0, 1))]

@@ -13,6 +13,7 @@ import torch
 
 from regard import decoding
 from regard.data import SentencePair
+from regard.data.text_files import read_lines
 from regard.data.vocabulary import EOS_ID, UNK_ID
 from regard.decoding import Alignment, DecodingConfig, GoldAlignment, Hypothesis, SearchTrace
 from regard.errors import UnknownNameError
@@ -76,11 +77,8 @@ class Translator(TranslationScorer, Tokenizable):
 
     def get_examples(self, options: EvaluateOptions) -> Mapping[str, Iterable[Any]] | None:
         """The gold alignments, if the options name a file of them."""
-        if options.gold_alignments is None:
+        if (path := options.gold_alignments) is None:
             return None
-        from regard.data.text_files import read_lines
-
-        path = options.gold_alignments
         return {"gold_alignments": LazyExamples(lambda: decoding.parse_gold(read_lines(Path(path)), path))}
 
     def check(self, inputs: Sequence[str]) -> None:
@@ -118,8 +116,8 @@ class Translator(TranslationScorer, Tokenizable):
             hypotheses: those of each text, best first
             options: whether to align and to replace unknown words
         """
-        pairs = [(text, one) for text, ranked in zip(inputs, hypotheses, strict=True) for one in ranked]
         copies = options.replace_unknown and self.has_attention
+        pairs = [(text, one) for text, ranked in zip(inputs, hypotheses, strict=True) for one in ranked]
         rows = [row for row, (_, one) in enumerate(pairs) if options.align or (copies and UNK_ID in one.token_ids)]
         aligned = self.align_token_ids([pairs[row][0] for row in rows], [pairs[row][1].token_ids for row in rows])
         alignments = dict(zip(rows, aligned, strict=True))
@@ -212,18 +210,20 @@ class Translator(TranslationScorer, Tokenizable):
         """Align texts with given translations; None stands for the best that the search returns."""
         options = options or AlignOptions()
         ids: list[list[int]] = [self.target.encode(target or "") for target in targets]
-        log_probs: list[float | None] = [None] * len(inputs)
-        rows = [row for row, target in enumerate(targets) if target is None]
-        for row, hypotheses in zip(rows, self.search([inputs[row] for row in rows]), strict=True):
-            ids[row], log_probs[row] = list(hypotheses[0].token_ids), hypotheses[0].log_prob
-        rows = [row for row, target in enumerate(targets) if target is not None]
-        if not isinstance(self.model, InferenceEngine):  # an engine does not compute it
-            scores = self.score_token_ids([inputs[row] for row in rows], [ids[row] for row in rows])
-            for row, hypothesis in zip(rows, scores, strict=True):
-                log_probs[row] = hypothesis.log_prob
-        texts = [self.target.decode(row) if text is None else text for row, text in zip(ids, targets, strict=True)]
-        parts = zip(self.align_token_ids(inputs, ids), texts, log_probs, strict=True)
-        return [_make_aligned_text(alignment, options, text, log_prob) for alignment, text, log_prob in parts]
+        hypotheses: dict[int, Hypothesis] = {}
+        missing = [row for row, target in enumerate(targets) if target is None]
+        for row, ranked in zip(missing, self.search([inputs[row] for row in missing]), strict=True):
+            ids[row], hypotheses[row] = list(ranked[0].token_ids), ranked[0]
+        given = [row for row, target in enumerate(targets) if target is not None]
+        if not isinstance(self.model, InferenceEngine):  # an engine does not compute their log-probabilities
+            scores = self.score_token_ids([inputs[row] for row in given], [ids[row] for row in given])
+            hypotheses.update(zip(given, scores, strict=True))
+        results = []
+        for row, (alignment, target) in enumerate(zip(self.align_token_ids(inputs, ids), targets, strict=True)):
+            text = self.target.decode(ids[row]) if target is None else target
+            log_prob = hypotheses[row].log_prob if row in hypotheses else None
+            results.append(_make_aligned_text(alignment, options, text, log_prob))
+        return results
 
     def describe(self) -> dict[str, Any]:
         """The languages, the tokenizer and the sizes of the model."""
