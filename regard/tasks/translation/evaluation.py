@@ -6,8 +6,7 @@ import itertools
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from regard.data import SentencePair
@@ -27,6 +26,7 @@ __all__ = [
     "make_report", "metrics_by_length",
 ]  # fmt: skip
 
+Links = Sequence[Set[tuple[int, int]]]  # of each pair of sentences
 TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 SCRIPTS = {"ja": f"[{KANA}]", "zh": f"[{HAN}]", "ko": "[\uac00-\ud7a3]", "th": "[\u0e01-\u0e5b]"}
 MIN_KANA_SHARE = 10  # Japanese has at least one kana per this many Han characters; Chinese has a few, in names
@@ -228,8 +228,8 @@ def _alignment_metrics(translator: Translator, pairs: Sequence[SentencePair]) ->
     sure = [set(pair.sure_links or ()) for pair in linked]
     possible = [links | set(pair.possible_links or ()) for links, pair in zip(sure, linked, strict=True)]
     errors = _head_error_rates(translator.align(*texts, spaced=True), sure, possible, translator.unaligned_words)
-    layer, head = min(errors, key=lambda position: errors[position])
-    report = {"aer": errors[layer, head], "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
+    (layer, head), error = min(errors.items(), key=lambda item: item[1])
+    report = {"aer": error, "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
     if translator.can_posterior_align:
         posterior = translator.posterior_align(*texts, spaced=True)
         report["aer_posterior"] = min(_head_error_rates(posterior, sure, possible, translator.unaligned_words).values())
@@ -237,19 +237,15 @@ def _alignment_metrics(translator: Translator, pairs: Sequence[SentencePair]) ->
 
 
 def _head_error_rates(
-    alignments: Sequence[Alignment],
-    sure: Sequence[AbstractSet[tuple[int, int]]],
-    possible: Sequence[AbstractSet[tuple[int, int]]],
-    unaligned_words: Collection[str] = (),
-) -> dict[tuple[int, int], float]:
+    alignments: Sequence[Alignment], sure: Links, possible: Links, unaligned_words: Collection[str] = ()
+) -> dict[tuple[int, ...], float]:
     """The alignment error rate of each (layer, head)."""
-    num_layers, num_heads = alignments[0].weights.shape[:2]
     matrices = [(alignment.link_matrix(), alignment.words_of("target")) for alignment in alignments]
     errors = {}
-    for layer, head in itertools.product(range(num_layers), range(num_heads)):
+    for head in itertools.product(*map(range, alignments[0].weights.shape[:2])):
         links = [
-            {(i, j) for j, i in matrix[layer, head].nonzero().tolist() if words[j] not in unaligned_words}
+            {(i, j) for j, i in matrix[head].nonzero().tolist() if words[j] not in unaligned_words}
             for matrix, words in matrices
         ]
-        errors[layer, head] = alignment_error_rate(links, sure, possible)
+        errors[head] = alignment_error_rate(links, sure, possible)
     return errors

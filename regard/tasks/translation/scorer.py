@@ -106,12 +106,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
     processor: TranslationProcessor
     config: TranslationConfig
 
-    def __init__(
-        self,
-        model: RNNSeq2Seq | Transformer | InferenceEngine,
-        processor: TranslationProcessor,
-        config: TranslationConfig,
-    ):
+    def __init__(self, model: Any, processor: TranslationProcessor, config: TranslationConfig):
         retain_freed_memory()  # a step needs again what the last one freed
         super().__init__(model, processor, config)
         self.source, self.target = processor.source, processor.target
@@ -161,12 +156,8 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         encoded = [[*self.encode_source(text), EOS_ID] for text in texts]
         for row, length in enumerate(len(token_ids) - 1 for token_ids in encoded):
             if length > (limit := self.max_length):
-                raise InputTooLongError(
-                    f"the text has {length:,} tokens, but this model takes {limit:,} (max_length); split it",
-                    row=row,
-                    length=length,
-                    limit=limit,
-                )
+                why = f"the text has {length:,} tokens, but this model takes {limit:,} (max_length); split it"
+                raise InputTooLongError(why, row=row, length=length, limit=limit)
         return encoded
 
     def pad(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -214,15 +205,11 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
     def score(self, inputs: Sequence[str], targets: Sequence[str]) -> list[ScoredTarget]:
         """The log-probability of given translations, by token."""
         _require_lists("score", inputs, targets)
-        return [
-            ScoredTarget(
-                one.log_prob,
-                tuple(self.target.convert_ids_to_tokens([*one.token_ids, EOS_ID])[: one.length]),
-                tuple(one.token_log_probs),
-                tuple(one.token_ids),
-            )
-            for one in self.score_token_ids(inputs, [self.target.encode(text) for text in targets])
-        ]
+        results = []
+        for one in self.score_token_ids(inputs, [self.target.encode(text) for text in targets]):
+            tokens = self.target.convert_ids_to_tokens([*one.token_ids, EOS_ID])[: one.length]
+            results.append(ScoredTarget(one.log_prob, tuple(tokens), tuple(one.token_log_probs), tuple(one.token_ids)))
+        return results
 
     def score_token_ids(self, sources: Sequence[str], ids: Sequence[list[int]]) -> list[Hypothesis]:
         """As `score`, for translations given as token ids."""
