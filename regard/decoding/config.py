@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Int
@@ -74,13 +74,23 @@ class DecodingConfig(Config):
     def validate(self) -> None:
         """Refuse options that exclude each other."""
         if self.method == "beam" and self.num_best > self.beam_size:
-            raise self.option("num_best").error(
-                self.num_best, f"must be at most beam_size={self.beam_size}; increase beam_size"
-            )
+            raise self.error("num_best", f"must be at most beam_size={self.beam_size}; increase beam_size")
         if self.min_length >= self.max_length:
-            raise self.option("min_length").error(
-                self.min_length, f"must be less than max_length={self.max_length}, to include EOS"
-            )
+            raise self.error("min_length", f"must be less than max_length={self.max_length}, to include EOS")
+
+    @classmethod
+    def of_run(cls, config: Any, **options: Any) -> DecodingConfig:
+        """The options of a search with a trained model; greedy for a single hypothesis.
+
+        Args:
+            config: of the run, with `beam_size`, `length_penalty` and `max_length`, which does not count EOS
+            options: fields that differ; None: as in the run
+        """
+        values = {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
+        values |= {"max_length": config.max_length + 1}
+        values |= {name: value for name, value in options.items() if value is not None}
+        is_greedy = values["beam_size"] == values.get("num_best", 1) == 1
+        return cls(**{"method": "greedy" if is_greedy else "beam", **values})
 
     def length_norm(self, length: float) -> float:
         """Divisor of the log-probability of a sequence of this length."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -82,13 +82,12 @@ class CaptionExplanation(GridExplanation):
         ]
         return "\n".join([self.title, "", *lines] if lines else [self.title])
 
-    def to_page(self, *, title: str | None = None, language: str | None = None) -> HtmlPage:
+    def to_page(self, *, language: str | None = None) -> HtmlPage:
         """An HTML page with the image, lit word by word; without weights for a model without attention."""
         from regard.viewing import pages
 
         words = self._require_words()
-        title = self.title if title is None else title
-        return pages.caption_page(self.image, words, self.weights, self.values, title=title, language=language)
+        return pages.caption_page(self.image, words, self.weights, self.values, title=self.title, language=language)
 
     def _require_words(self) -> tuple[str, ...]:
         if not self.prediction.words:
@@ -120,8 +119,7 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
     @property
     def tokenizer(self) -> Tokenizer:
         """The words."""
-        tokenizer: Tokenizer = self.processor.tokenizer
-        return tokenizer
+        return cast(Tokenizer, self.processor.tokenizer)
 
     @property
     def has_attention(self) -> bool:
@@ -143,15 +141,9 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
         Args:
             options: None: those of the config
         """
-        options, config = options or CaptionOptions(), self.config
-        beam_size, limit = self.num_candidates(options), config.max_length + 1
-        return DecodingConfig(
-            method="greedy" if beam_size == 1 else "beam",
-            beam_size=beam_size,
-            length_penalty=config.length_penalty if options.length_penalty is None else options.length_penalty,
-            max_length=limit,
-            max_length_offset=limit,
-        )
+        options, limit = options or CaptionOptions(), self.config.max_length + 1
+        changes = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
+        return DecodingConfig.of_run(self.config, max_length_offset=limit, **changes)
 
     def check(self, inputs: Sequence[ImageLike]) -> None:
         """Raise InputError for an image if the model was trained on features, and for features otherwise."""

@@ -25,6 +25,7 @@ __all__ = [
     "tatoeba_fr_en", "tatoeba_zh_en", "translation",
 ]  # fmt: skip
 
+SPLIT_NAMES = ("train", "dev", "test")
 VOCAB_SAMPLE_SIZE = 50_000  # generated pairs that a vocabulary is learned from
 MAX_CONCATENATED = 4  # pairs that become one
 PUNCTUATION = re.compile(r"([-,;:!?()\"«»…]|\.+$|\.(?=\s))")
@@ -70,19 +71,11 @@ def make_splits(train: Any, valid: Any, tests: Mapping[str, Any] | None = None, 
 
 
 def _open_splits(
-    root: Path,
-    pattern: str,
-    languages: Sequence[str] = ("",),
-    names: Sequence[str] = ("train", "dev", "test"),
-    columns: tuple[int, int] | None = None,
+    root: Path, pattern: str, languages: Sequence[str] = ("",), names: Sequence[str] = SPLIT_NAMES, **values: Any
 ) -> TranslationSplits:
     """The splits of a folder: one file each, or one for each language; the last name is that of the test split."""
-    train, valid, test = (
-        ParallelFiles(
-            [find_file(root, pattern.format(part=name, language=language)) for language in languages], columns=columns
-        )
-        for name in names
-    )
+    files = ([find_file(root, pattern.format(part=name, language=one)) for one in languages] for name in names)
+    train, valid, test = (ParallelFiles(paths, **values) for paths in files)
     return make_splits(train, valid, {names[-1]: test})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -169,11 +169,7 @@ def measure_faithfulness(
 
 
 def _measure_changes(
-    translator: Translator,
-    token_ids: Sequence[int],
-    before: Float[Tensor, "tokens vocab"],
-    sources: list[list[int]],
-    replacement: Callable[[Any], Any] | None = None,
+    translator: Translator, token_ids: Sequence[int], before: Tensor, sources: list[list[int]], replacement: Any = None
 ) -> Float[Tensor, "sources tokens 2"]:
     """For other sources, in batches, or with other weights: of every token of the translation, the probability that
     moved, and whether the most probable token is another one."""

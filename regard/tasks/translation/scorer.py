@@ -8,14 +8,12 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import SentencePair
 from regard.data.tokenizer import Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.decoding import Alignment, DecodingConfig, Hypothesis, replace_unknown, score_targets
-from regard.decoding.alignment import TokenGroups
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
 from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.abilities import Alignable, Scorable, ScoredTarget
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["CANNOT_ALIGN", "MAX_BATCH_TOKENS", "Translation", "TranslationScorer"]
 
 ResultT = TypeVar("ResultT")
+Target = str | list[int]  # a text, or token ids
 WeightsFn = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, lengths and target: the weights of each layer
 MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster on a CPU
 CANNOT_ALIGN = "this model has no attention to align by; train one with attention_scope=global"
@@ -175,14 +174,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         Args:
             options: fields of `DecodingConfig`; None: as in the run
         """
-        values: dict[str, Any] = {
-            "beam_size": self.config.beam_size,
-            "length_penalty": self.config.length_penalty,
-            "max_length": self.max_length + 1,  # with the end of the sentence
-        } | {name: value for name, value in options.items() if value is not None}
-        if "method" not in values:
-            values["method"] = "greedy" if values["beam_size"] == 1 and values.get("num_best", 1) == 1 else "beam"
-        return DecodingConfig(**values)
+        return DecodingConfig.of_run(self.config, **options)
 
     def num_candidates(self, options: SearchOptions) -> int:
         """Hypotheses that are kept side by side."""
@@ -234,7 +226,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
             return self.align([source], [target], spaced=spaced)[0]
         if isinstance(source, str) or isinstance(target, str):
             raise TypeError("align takes two texts or two lists of texts, not one of each")
-        return self._align_with(source, target, self.model.attention_weights, spaced)
+        return self._align_with(self.model.attention_weights, source, target, spaced)
 
     @property
     def can_posterior_align(self) -> bool:
@@ -249,18 +241,14 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         network = self.torch_model
         if not isinstance(network, RNNSeq2Seq):
             raise UnsupportedError("posterior_align needs one attention over the source; a Transformer has several")
-        return self._align_with(sources, targets, network.posterior_alignment, spaced)
+        return self._align_with(network.posterior_alignment, sources, targets, spaced)
 
     def align_token_ids(self, sources: Sequence[str], targets: Sequence[list[int]]) -> list[Alignment]:
         """As `align`, for translations given as token ids."""
-        return self._align_with(sources, targets, self.model.attention_weights)
+        return self._align_with(self.model.attention_weights, sources, targets)
 
     def _align_with(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str | list[int]],
-        weights_fn: WeightsFn,
-        spaced: bool | None = None,
+        self, weights_fn: WeightsFn, sources: Sequence[str], targets: Sequence[Target], spaced: bool | None = None
     ) -> list[Alignment]:
         """The alignment of each pair by the weights of a function, the ends of sentences included."""
 
@@ -278,30 +266,11 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         return [self._make_alignment(*part, spaced) for part in parts]
 
     def _make_alignment(
-        self,
-        source: str,
-        target: str | Sequence[int],
-        target_ids: Sequence[int],
-        weights: Float[Tensor, "layers heads tgt_len src_len"],
-        spaced: bool | None = None,
+        self, source: str, target: str | Sequence[int], ids: Sequence[int], weights: Tensor, spaced: bool | None = None
     ) -> Alignment:
         """The alignment of two sentences; words of a text read as there, those of token ids as they are decoded."""
-        source_ids = self.encode_source(source)
-        source_groups, source_words = _split_words(self.source, self.clean(source), source_ids, spaced)
-        if isinstance(target, str):
-            target_groups, target_words = _split_words(self.target, target, target_ids, spaced)
-        else:
-            target_groups = tuple(map(tuple, self.target.group_words(target_ids)))
-            target_words = tuple(self.target.decode([target_ids[index] for index in group]) for group in target_groups)
-        return Alignment(
-            tuple(self.source.convert_ids_to_tokens([*source_ids, EOS_ID])),
-            tuple(self.target.convert_ids_to_tokens([*target_ids, EOS_ID])),
-            weights,
-            source_groups=source_groups,
-            target_groups=target_groups,
-            source_words=source_words,
-            target_words=target_words,
-        )
+        sides = _tokenize_side("source", self.source, self.clean(source), self.encode_source(source), spaced)
+        return Alignment(weights=weights, **sides, **_tokenize_side("target", self.target, target, ids, spaced))
 
     @torch.no_grad()
     def forced_pass(
@@ -355,16 +324,21 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
         return [results[row] for row in range(len(sources))]
 
 
-def _split_words(
-    tokenizer: Tokenizer, text: str, token_ids: Sequence[int], spaced: bool | None
-) -> tuple[TokenGroups, tuple[str, ...]]:
-    """The token indices of each word, and the words as in the text, even those without a token."""
-    surfaces = tokenizer.surface_forms(text)
-    groups = tokenizer.group_words(token_ids, surfaces, spaces_only=spaced)
-    words = ["".join(surfaces[index] for index in group) for group in groups]
-    if tokenizer.model_type != "char" and len(split := text.split()) == len(words):
-        words = split  # surface forms are normalized, for example lowercased
-    return tuple(map(tuple, groups)), tuple(words)
+def _tokenize_side(
+    name: str, tokenizer: Tokenizer, text: str | Sequence[int], token_ids: Sequence[int], spaced: bool | None
+) -> dict[str, Any]:
+    """The tokens, the token indices of each word, and the words as in the text, even those without a token."""
+    if isinstance(text, str):
+        surfaces = tokenizer.surface_forms(text)
+        groups = tokenizer.group_words(token_ids, surfaces, spaces_only=spaced)
+        words = ["".join(surfaces[index] for index in group) for group in groups]
+        if tokenizer.model_type != "char" and len(split := text.split()) == len(words):
+            words = split  # surface forms are normalized, for example lowercased
+    else:
+        groups = tokenizer.group_words(token_ids)
+        words = [tokenizer.decode([token_ids[index] for index in group]) for group in groups]
+    tokens = tuple(tokenizer.convert_ids_to_tokens([*token_ids, EOS_ID]))
+    return {name: tokens, f"{name}_groups": tuple(map(tuple, groups)), f"{name}_words": tuple(words)}
 
 
 def _require_lists(name: str, sources: Sequence[str], targets: Sequence[str]) -> None:

@@ -34,7 +34,6 @@ __all__ = [
 
 # Functions that normalize a source text; a run saves the name only, so loading one runs no code of its own.
 CLEANERS: dict[str, Callable[[str], str]] = {"": str, "dates": normalize_text}
-OPTION_NAMES = ("batch_tokens", "overflow")  # the options that set max_tokens and overflow of a BatchingConfig
 
 
 @dataclass(frozen=True)
@@ -198,13 +197,9 @@ def build_loss(config: TranslationConfig) -> NextTokenLoss:
 
 
 def _make_batching(config: TranslationConfig, max_tokens: int, **values: Any) -> pair_batches.BatchingConfig:
-    return pair_batches.BatchingConfig(
-        max_tokens=max_tokens,
-        max_length=config.max_length,
-        overflow=config.overflow,
-        option_names=OPTION_NAMES,
-        **values,
-    )
+    values |= {"max_length": config.max_length, "overflow": config.overflow}
+    # The options that set `max_tokens` and `overflow`, for messages.
+    return pair_batches.BatchingConfig(max_tokens=max_tokens, option_names=("batch_tokens", "overflow"), **values)
 
 
 def _truncate_pair(pair: SentencePair, max_length: int, processor: TranslationProcessor) -> SentencePair:
