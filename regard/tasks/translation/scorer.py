@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
@@ -205,7 +205,10 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
 
     def score_token_ids(self, sources: Sequence[str], ids: Sequence[list[int]]) -> list[Hypothesis]:
         """As `score`, for translations given as token ids."""
-        score = partial(score_targets, self.torch_model, config=self.decoding_config())
+
+        def score(source: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> list[Hypothesis]:
+            return score_targets(self.torch_model, source, lengths, target, target_lengths, self.decoding_config())
+
         return self._map_batches(score, sources, ids)
 
     @overload
