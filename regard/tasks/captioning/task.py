@@ -226,8 +226,7 @@ def digit_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     Args:
         config: the size of the images; `color` must be off
     """
-    _require_gray("digit-scenes", config)
-    return grid.make_scene_splits(lambda split: grid.make_sklearn_scenes(config, split), _add_captions)
+    return _make_scenes("digit-scenes", grid.make_sklearn_scenes, config)
 
 
 def mnist_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
@@ -236,13 +235,13 @@ def mnist_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     Args:
         config: the folder of MNIST and the size of the images; `color` must be off
     """
-    _require_gray("mnist-scenes", config)
-    return grid.make_scene_splits(lambda split: grid.make_mnist_scenes(config, split), _add_captions)
+    return _make_scenes("mnist-scenes", grid.make_mnist_scenes, config)
 
 
-def _require_gray(name: str, config: CaptioningConfig) -> None:
+def _make_scenes(recipe: str, make: Callable[..., Any], config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     if config.color:
-        raise ConfigError(f"invalid value 'on' for color: the digits of {name} are gray")
+        raise ConfigError(f"invalid value 'on' for color: the digits of {recipe} are gray")
+    return grid.make_scene_splits(partial(make, config), _add_captions)
 
 
 def _add_captions(scenes: RenderedScenes) -> CaptionedImages:

@@ -234,12 +234,10 @@ class TranslateOptions(SearchOptions):
 
     def validate(self) -> None:
         """Check what involves several options."""
-        for name in ("temperature", "top_k", "top_p", "seed"):
-            if not self.sample and getattr(self, name) is not None:
-                raise self.error(name, "needs sample=on")
-        for name in ("layer", "head"):
-            if not self.align and getattr(self, name) is not None:
-                raise self.error(name, "needs align=on")
+        for switch, names in (("sample", ("temperature", "top_k", "top_p", "seed")), ("align", ("layer", "head"))):
+            for name in names:
+                if not getattr(self, switch) and getattr(self, name) is not None:
+                    raise self.error(name, f"needs {switch}=on")
         for name in ("beam_size", "coverage_penalty", "trace"):
             if self.sample and getattr(self, name):
                 raise self.error(name, "sample=on does not search")

@@ -84,11 +84,11 @@ class Translation(Prediction):
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
         names = ("text", "score", "log_prob", "tokens", "token_ids", "token_log_probs", "finished")
-        values = {name: getattr(self, name) for name in names}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        plain = {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in names}
         if self.alternatives:
             plain["alternatives"] = [one.to_json() for one in self.alternatives]
-        plain |= {} if self.alignment is None else {"alignment": self.alignment}
+        if self.alignment is not None:
+            plain["alignment"] = self.alignment
         return plain | ({} if self.search is None else {"search": list(self.search)})
 
 
