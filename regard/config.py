@@ -212,11 +212,11 @@ class Config:
     @classmethod
     def option(cls, name: str) -> Option:
         """The option of that name; ConfigError with suggestions if there is none."""
-        for item in cls.options():
-            if item.name == name:
-                return item
-        names = [item.name for item in cls.options()]
-        raise ConfigError(f"no option {name!r}{suggest(name, names)}", option=name, suggestions=closest(name, names))
+        items = {item.name: item for item in cls.options()}
+        if name not in items:
+            near = closest(name, items)
+            raise ConfigError(f"no option {name!r}{suggest(name, items)}", option=name, suggestions=near)
+        return items[name]
 
     def error(self, name: str, why: str) -> ConfigError:
         """The error for the value of an option that does not fit the other options."""
@@ -259,9 +259,8 @@ class Config:
     def refuse_unused(self, *names: str) -> None:
         """Raise ConfigError if one of these options was changed where nothing reads it."""
         for name, when in self.unused(names).items():
-            item, value = self.option(name), getattr(self, name)
-            if value != item.default:
-                raise item.error(value, f"needs {format_conditions(when)}")
+            if getattr(self, name) != self.option(name).default:
+                raise self.error(name, f"needs {format_conditions(when)}")
 
     def inherit_from(self: ConfigT, other: Config | Mapping[str, Any]) -> ConfigT:
         """The same with the values of another run for options marked `inherit`."""

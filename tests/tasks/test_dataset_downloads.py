@@ -11,9 +11,9 @@ import pytest
 
 from regard.errors import ConfigError, DataError
 from regard.tasks import datasets as downloads
+from regard.tasks import datasets as tatoeba
 from regard.tasks import make_config
 from regard.tasks.registry import get_recipe
-from regard.tasks.translation import tatoeba
 from regard.tasks.translation.data import iter_pairs, multi30k, multi30k_tok
 
 

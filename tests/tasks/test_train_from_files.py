@@ -68,7 +68,7 @@ def test_columns_do_not_apply_to_plain_files(tmp_path):
         f"valid_files={write_pairs(tmp_path, 'two')}",
         "columns=2,0",
     ]
-    splits = data.from_files(make_config("translation", [*FILES, *words]))
+    splits = data.translation(make_config("translation", [*FILES, *words]))
     (first, _), (same, _) = next(iter(splits.train)), next(iter(splits.valid))
     assert first == same
 

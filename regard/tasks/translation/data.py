@@ -17,7 +17,6 @@ from regard.tasks import datasets as downloads
 from regard.tasks.datasets import DOWNLOAD, find_data_folder, find_file
 from regard.tasks.task import DataSplits, LazyExamples
 from regard.tasks.translation.config import TranslationConfig
-from regard.tasks.translation.tatoeba import download_tatoeba
 
 __all__ = [
     "TranslationSplits", "concat_pairs", "dates", "g2p", "hansards", "iter_pairs", "make_splits", "multi30k",
@@ -310,7 +309,7 @@ def tatoeba(config: TranslationConfig, language: str) -> TranslationSplits:
     """
     forward = _parse_language_pair(config, (f"en-{language}", f"{language}-en"))[0] == "en"
     contents = f"train.tsv, dev.tsv and test.tsv: en, tab, {language}"
-    root = find_data_folder(config.data_dir, contents, lambda: download_tatoeba(language))
+    root = find_data_folder(config.data_dir, contents, lambda: downloads.download_tatoeba(language))
     return _open_splits(root, "{part}.tsv", columns=(0, 1) if forward else (1, 0))
 
 

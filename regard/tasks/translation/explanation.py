@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from regard.viewing.figures import Figure
 
 SELF_ATTENTION = ["encoder.layers.*.self_attn", "decoder.layers.*.self_attn"]
-Side = tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...]], ...]]  # tokens; words with positions
+AxisLabels = tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...]], ...]]  # tokens; words with positions
 NUM_OPTIONS = 8  # alternatives of a token that are shown
 NO_ATTENTION = {
     "en": "This model has no attention, so there are no weights to draw.",
@@ -293,7 +293,7 @@ def _search_or_score(translator: Translator, text: str, view: ExplainOptions) ->
 
 def _cross_attention_maps(alignment: Alignment) -> tuple[AttentionMap, ...]:
     """The cross-attention of each layer."""
-    target, source = _read_side(alignment, "target"), _read_side(alignment, "source")
+    target, source = _axis_labels(alignment, "target"), _axis_labels(alignment, "source")
     names = ["cross"] if len(alignment.weights) == 1 else [f"cross {layer}" for layer in range(len(alignment.weights))]
     layers = zip(names, alignment.weights, strict=True)
     return tuple(_make_map(name, weights, target, source, group="cross") for name, weights in layers)
@@ -309,7 +309,7 @@ def _self_attention_maps(
     target_ids, _ = translator.pad([[BOS_ID, *token_ids]])
     with torch.no_grad(), watch(model, layers=SELF_ATTENTION) as records:
         model(*translator.pad(translator.encode([text])), target_ids)
-    source, target = _read_side(alignment, "source"), _read_side(alignment, "target")
+    source, target = _axis_labels(alignment, "source"), _axis_labels(alignment, "target")
     bos = translator.target.convert_ids_to_tokens([BOS_ID])[0]
     words = ((bos, (0,)), *((word, tuple(i + 1 for i in group)) for word, group in target[1][:-1]))
     previous = (bos, *target[0][:-1]), words  # the inputs of the decoder: each token before the next
@@ -322,12 +322,12 @@ def _self_attention_maps(
     return tuple(maps)
 
 
-def _read_side(alignment: Alignment, side: str) -> Side:
+def _axis_labels(alignment: Alignment, side: str) -> AxisLabels:
     """The tokens, and words with the positions of their tokens; the end of the sentence is the last one."""
     tokens: tuple[str, ...] = getattr(alignment, side)
     words = zip(alignment.words_of(side), map(tuple, alignment.word_groups(side)), strict=True)
     return tokens, (*words, (tokens[-1], (len(tokens) - 1,)))
 
 
-def _make_map(name: str, weights: Tensor, queries: Side, keys: Side, **values: Any) -> AttentionMap:
+def _make_map(name: str, weights: Tensor, queries: AxisLabels, keys: AxisLabels, **values: Any) -> AttentionMap:
     return AttentionMap(name, weights, queries[0], keys[0], query_words=queries[1], key_words=keys[1], **values)

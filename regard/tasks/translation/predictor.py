@@ -214,10 +214,10 @@ class Translator(TranslationScorer, Tokenizable):
         missing = [row for row, target in enumerate(targets) if target is None]
         for row, ranked in zip(missing, self.search([inputs[row] for row in missing]), strict=True):
             ids[row], hypotheses[row] = list(ranked[0].token_ids), ranked[0]
-        given = [row for row, target in enumerate(targets) if target is not None]
+        scored = [row for row, target in enumerate(targets) if target is not None]
         if not isinstance(self.model, InferenceEngine):  # an engine does not compute their log-probabilities
-            scores = self.score_token_ids([inputs[row] for row in given], [ids[row] for row in given])
-            hypotheses.update(zip(given, scores, strict=True))
+            scores = self.score_token_ids([inputs[row] for row in scored], [ids[row] for row in scored])
+            hypotheses.update(zip(scored, scores, strict=True))
         results = []
         for row, (alignment, target) in enumerate(zip(self.align_token_ids(inputs, ids), targets, strict=True)):
             text = self.target.decode(ids[row]) if target is None else target
