@@ -167,7 +167,8 @@ class Option:
             for name, bound in self.bounds.items():
                 words, holds = BOUNDS[name]
                 if not holds(value, bound):
-                    raise self.error(value, f"must be {words} {_number(bound)}")
+                    form = "," if isinstance(bound, int) else "g"
+                    raise self.error(value, f"must be {words} {bound:{form}}")
 
     def error(self, value: Any, why: str) -> ConfigError:
         """The error for a value of this option."""
@@ -212,11 +213,11 @@ class Config:
     @classmethod
     def option(cls, name: str) -> Option:
         """The option of that name; ConfigError with suggestions if there is none."""
-        items = {item.name: item for item in cls.options()}
-        if name not in items:
-            near = closest(name, items)
-            raise ConfigError(f"no option {name!r}{suggest(name, items)}", option=name, suggestions=near)
-        return items[name]
+        for item in cls.options():
+            if item.name == name:
+                return item
+        names = [item.name for item in cls.options()]
+        raise ConfigError(f"no option {name!r}{suggest(name, names)}", option=name, suggestions=closest(name, names))
 
     def error(self, name: str, why: str) -> ConfigError:
         """The error for the value of an option that does not fit the other options."""
@@ -387,10 +388,6 @@ def _integer(text: str) -> int:
         if (number := float(text)) != int(number):
             raise
         return int(number)
-
-
-def _number(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def _tuples(value: Any) -> Any:

@@ -132,13 +132,13 @@ class Translator(TranslationScorer, Tokenizable):
     def _make_prediction(
         self, hypothesis: Hypothesis, alignment: Alignment | None, options: TranslateOptions
     ) -> Translation:
-        text, shown = self.to_text(hypothesis), None
+        text, displayed = self.to_text(hypothesis), None
         if options.replace_unknown and alignment is not None:
             text = self.replace_unknown(hypothesis.token_ids, alignment)
         if options.align and alignment is not None:
             check_head(options.layer, options.head, alignment.weights.shape[:2])
             is_part = options.layer is not None or options.head is not None
-            shown = (alignment.select_head(options.layer, options.head) if is_part else alignment).to_json()
+            displayed = (alignment.select_head(options.layer, options.head) if is_part else alignment).to_json()
         return Translation(
             text,
             hypothesis.score,
@@ -146,7 +146,7 @@ class Translator(TranslationScorer, Tokenizable):
             tuple(self.target.convert_ids_to_tokens(hypothesis.token_ids)),
             tuple(hypothesis.token_log_probs),
             hypothesis.finished,
-            alignment=shown,
+            alignment=displayed,
             token_ids=tuple(hypothesis.token_ids),
         )
 
