@@ -69,7 +69,7 @@ class CaptioningConfig(TrainingConfig):
     def validate(self) -> None:
         """Refuse a score where there is no attention."""
         if self.attention_scope == "none" and self.score != "additive":
-            raise self.option("score").error(self.score, "needs attention_scope=soft or attention_scope=hard")
+            raise self.error("score", "needs attention_scope=soft or attention_scope=hard")
 
 
 @dataclass(frozen=True, kw_only=True)

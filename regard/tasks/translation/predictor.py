@@ -171,9 +171,7 @@ class Translator(TranslationScorer, Tokenizable):
     def stream(self, input: str, options: TranslateOptions | None = None) -> Iterator[Translation]:
         """Ever longer translations, greedy or sampled; a beam search returns the complete one only."""
         options = options or TranslateOptions()
-        yield from decoding.iterate_emitted(
-            lambda emit: self.stream_batch([input], options, lambda row, one: emit(one))
-        )
+        yield from decoding.iterate_emitted(lambda emit: self.stream_batch([input], options, lambda _, one: emit(one)))
 
     def stream_batch(
         self, inputs: Sequence[str], options: TranslateOptions, emit: Callable[[int, Translation], None]
