@@ -165,7 +165,7 @@ def make_batches(side: str, lengths: list[int], batch: int) -> list[list[int]]:
     if side == "regard":
         import torch
 
-        from regard.tasks.translation.inference import group_by_length
+        from regard.tasks.translation.scorer import group_by_length
 
         tokens = batch * sum(lengths) // len(lengths)
         return list(group_by_length(range(len(lengths)), lengths, tokens, torch.get_num_threads()))

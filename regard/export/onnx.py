@@ -18,8 +18,9 @@ from regard.decoding import DecodingConfig, Hypothesis, decode
 from regard.errors import ExportCorruptError, UnsupportedError
 from regard.export.folder import check_export_length, num_export_positions
 from regard.export.onnx_models import build_graphs
-from regard.tasks.translation.inference import InferenceEngine, group_by_length
+from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
+from regard.tasks.translation.scorer import group_by_length
 
 __all__ = ["DECODER_FILE", "ENCODER_FILE", "OnnxDecoderState", "OnnxEngine", "write_model"]
 

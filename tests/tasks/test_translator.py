@@ -12,7 +12,7 @@ from regard.errors import InputTooLongError
 from regard.models import RNNSeq2Seq
 from regard.tasks import Translator, make_config
 from regard.tasks.translation.config import TranslateOptions
-from regard.tasks.translation.inference import group_by_length
+from regard.tasks.translation.scorer import group_by_length
 from regard.tasks.translation.task import TranslationProcessor, build_model
 from tests.tasks.letters import TEXTS, translator
 

@@ -1,10 +1,10 @@
-"""Inference beyond a call of the network: other engines, batches of similar length, batches in threads."""
+"""Inference beyond a call of the network: other engines, batches in threads."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -18,10 +18,7 @@ from torch import Tensor
 from regard.decoding import DecoderState, DecodingConfig, Hypothesis
 from regard.errors import UnsupportedError
 
-__all__ = ["InferenceEngine", "group_by_length", "map_in_threads"]
-
-# With less than a tenth of a batch for each thread, one batch with all threads is faster.
-MIN_THREAD_LOAD = 10
+__all__ = ["InferenceEngine", "map_in_threads"]
 
 
 class InferenceEngine(ABC):
@@ -110,35 +107,3 @@ def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # threads do not survive a fork
-
-
-def group_by_length(
-    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
-) -> Iterator[list[int]]:
-    """Group rows of similar length, the longest first, so that all groups take about as long.
-
-    Args:
-        rows: indices
-        lengths: number of tokens, by index
-        max_tokens: about the largest size of a group; with padding at most twice as many
-        num_workers: the number of groups becomes a multiple of it if there are enough tokens
-
-    Example:
-        >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
-        [[0, 2], [3, 1]]
-    """
-    total = sum(lengths[row] for row in rows)
-    num_groups = max(1, -(-total // max_tokens))
-    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
-        num_groups = -(-num_groups // num_workers) * num_workers
-    group: list[int] = []
-    num_tokens = num_complete = 0
-    for row in sorted(rows, key=lambda row: -lengths[row]):
-        is_full = num_tokens * num_groups >= total * (num_complete + 1)
-        if group and (is_full or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens):
-            yield group
-            group, num_complete = [], num_complete + 1
-        group.append(row)
-        num_tokens += lengths[row]
-    if group:
-        yield group

@@ -21,8 +21,8 @@ from regard.tasks.abilities import AlignedText, AlignOptions, Tokenizable, Token
 from regard.tasks.predictor import Explanation, InputField, Report
 from regard.tasks.task import LazyExamples
 from regard.tasks.translation.config import EvaluateOptions, ExplainOptions, TranslateOptions
-from regard.tasks.translation.inference import InferenceEngine, group_by_length, map_in_threads
-from regard.tasks.translation.scorer import MAX_BATCH_TOKENS, Translation, TranslationScorer
+from regard.tasks.translation.inference import InferenceEngine, map_in_threads
+from regard.tasks.translation.scorer import MAX_BATCH_TOKENS, Translation, TranslationScorer, group_by_length
 
 __all__ = ["Translator", "check_head"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -19,19 +19,20 @@ from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks.abilities import Alignable, Scorable, ScoredTarget
 from regard.tasks.predictor import Prediction, Predictor
 from regard.tasks.translation.config import SearchOptions, TranslateOptions, TranslationConfig
-from regard.tasks.translation.inference import InferenceEngine, group_by_length
+from regard.tasks.translation.inference import InferenceEngine
 from regard.training.weights import retain_freed_memory
 
 if TYPE_CHECKING:
     from regard.tasks.translation.task import TranslationProcessor
 
-__all__ = ["CANNOT_ALIGN", "MAX_BATCH_TOKENS", "Translation", "TranslationScorer"]
+__all__ = ["CANNOT_ALIGN", "MAX_BATCH_TOKENS", "Translation", "TranslationScorer", "group_by_length"]
 
 ResultT = TypeVar("ResultT")
 Target = str | list[int]  # a text, or token ids
 WeightsFn = Callable[[Tensor, Tensor, Tensor], list[Tensor]]  # of source, lengths and target: the weights of each layer
 MAX_BATCH_TOKENS = 16_000  # on all beams of a batch; larger ones are not faster on a CPU
 CANNOT_ALIGN = "this model has no attention to align by; train one with attention_scope=global"
+MIN_THREAD_LOAD = 10  # with less than a tenth of a batch for each thread, one batch with all threads is faster
 TEXT_CACHE_SIZE = 1024  # a server checks a text before it translates it
 SEARCH_CACHE_SIZE = 64  # requests to a server repeat the options of a search
 
@@ -325,6 +326,38 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
             batch = *self.pad([encoded[row] for row in rows]), *self.pad([complete[row] for row in rows])
             results.update(zip(rows, compute(*batch), strict=True))
         return [results[row] for row in range(len(sources))]
+
+
+def group_by_length(
+    rows: Sequence[int], lengths: Sequence[int], max_tokens: int, num_workers: int = 1
+) -> Iterator[list[int]]:
+    """Group rows of similar length, the longest first, so that all groups take about as long.
+
+    Args:
+        rows: indices
+        lengths: number of tokens, by index
+        max_tokens: about the largest size of a group; with padding at most twice as many
+        num_workers: the number of groups becomes a multiple of it if there are enough tokens
+
+    Example:
+        >>> list(group_by_length([0, 1, 2, 3], [5, 1, 4, 2], max_tokens=10))
+        [[0, 2], [3, 1]]
+    """
+    total = sum(lengths[row] for row in rows)
+    num_groups = max(1, -(-total // max_tokens))
+    if MIN_THREAD_LOAD * total > num_workers * max_tokens:
+        num_groups = -(-num_groups // num_workers) * num_workers
+    group: list[int] = []
+    num_tokens = num_complete = 0
+    for row in sorted(rows, key=lambda row: -lengths[row]):
+        is_full = num_tokens * num_groups >= total * (num_complete + 1)
+        if group and (is_full or lengths[group[0]] * (len(group) + 1) > 2 * max_tokens):
+            yield group
+            group, num_complete = [], num_complete + 1
+        group.append(row)
+        num_tokens += lengths[row]
+    if group:
+        yield group
 
 
 def _tokenize_side(
