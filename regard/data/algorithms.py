@@ -98,7 +98,10 @@ class Algorithm(ABC):
         Returns:
             The batch.
         """
-        sampled = {name: _uniform_int(generator, *self.sizes[name]) for name in self.size_names}
+        sampled = {}
+        for name in self.size_names:
+            low, high = self.sizes[name]
+            sampled[name] = int(torch.randint(low, high + 1, (), generator=generator))
         if unknown := set(sizes) - set(sampled):
             sizes_text = ", ".join(self.size_names)
             raise UsageError(f"{self.name} has no size {min(unknown)!r}; its sizes are {sizes_text}")
@@ -320,10 +323,6 @@ class PrioritySort(Algorithm):
         targets[:, length + 1 :] = vectors.gather(1, order[..., None].expand(-1, -1, self.num_bits))
         target_mask[length + 1 :] = True
         return SequenceBatch(inputs, targets, target_mask)
-
-
-def _uniform_int(generator: Generator, low: int, high: int) -> int:
-    return int(torch.randint(low, high + 1, (), generator=generator))
 
 
 def _make_blank(batch_size: int, steps: int, input_dim: int, output_dim: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -36,7 +36,7 @@ IMAGE_BATCH_SIZE = 100  # images that a network processes together
 GRAY_WEIGHTS = (0.299, 0.587, 0.114)  # of red, green and blue, as in Pillow (ITU-R 601)
 REPAIR_ADVICE = "repair it or leave it out"
 FORMATS_WITH_16_BITS = ("PNG", "PPM")  # images of mode I have 16 bits in these, in some versions of Pillow
-HELD_OUT_COUNTS = {"valid": 150, "test": 300}  # of scikit-learn's 1,797 digits
+HELD_OUT_ENDS = (300, 450)  # of scikit-learn's 1,797 digits in random order: test, valid, and the rest is train
 MNIST_VALID_COUNT = 5000  # the last of MNIST's 60,000 training images
 MNIST_FILE_PREFIXES = {"train": "train", "valid": "train", "test": "t10k"}
 
@@ -297,10 +297,8 @@ def load_sklearn_digits(split: Split) -> Digits:
     data = require_extra("sklearn.datasets", "sklearn").load_digits()
     digits = Digits(torch.tensor(data.images / 16, dtype=torch.float32), torch.tensor(data.target).long())
     order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))
-    num_test = HELD_OUT_COUNTS["test"]
-    num_held_out = num_test + HELD_OUT_COUNTS["valid"]
-    indices = {"test": order[:num_test], "valid": order[num_test:num_held_out], "train": order[num_held_out:]}
-    return digits[indices[split]]
+    splits = zip(("test", "valid", "train"), order.tensor_split(HELD_OUT_ENDS), strict=True)
+    return digits[dict(splits)[split]]
 
 
 def load_mnist(folder: str | Path, split: Split) -> Digits:

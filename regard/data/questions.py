@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,18 +42,13 @@ PLACES = ("left", "middle", "right")
 CORNERS = ("top left", "top right", "bottom left", "bottom right")
 DIGIT_NAMES = tuple(map(str, range(10)))
 ANSWERS = (*DIGIT_NAMES, "no", "yes", *CORNERS, "small", "large", "nothing")
-TEMPLATE_WORDS = {
-    word for templates in QUESTION_TEMPLATES.values() for template in templates for word in template.split()
-} - {"#", "@", *PLACES}
+TEMPLATES = tuple(chain.from_iterable(QUESTION_TEMPLATES.values()))
+TEMPLATE_WORDS = {word for template in TEMPLATES for word in template.split()} - {"#", "@", *PLACES}
 QUESTION_WORDS = ("", *DIGIT_NAMES, *PLACES, *sorted(TEMPLATE_WORDS))  # the first one is padding
-MAX_QUESTION_LENGTH = max(len(template.split()) for templates in QUESTION_TEMPLATES.values() for template in templates)
+MAX_QUESTION_LENGTH = max(len(template.split()) for template in TEMPLATES)
 ALL_QUESTIONS = {
-    template.replace(sign, word)
-    for templates in QUESTION_TEMPLATES.values()
-    for template in templates
-    for sign, words in (("#", DIGIT_NAMES), ("@", PLACES))
-    for word in words
-    if sign in template
+    template.replace("#", digit).replace("@", place)
+    for template, digit, place in product(TEMPLATES, DIGIT_NAMES, PLACES)
 }
 # Types that may be about a digit that is there twice, and how often a type is about one that is not there.
 ALLOWS_REPEATED_DIGIT = torch.tensor([name in ("there", "count", "name") for name in QUESTION_TYPES])

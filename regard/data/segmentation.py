@@ -56,7 +56,6 @@ PUNCTUATION_PATTERN = r"[^\w\s]"
 SPACE_BETWEEN_HAN = re.compile(
     f"(?<=[{HAN_AND_KANA}]) (?=[{HAN_AND_KANA}]|{PUNCTUATION_PATTERN})|(?<={PUNCTUATION_PATTERN}) (?=[{HAN_AND_KANA}])"
 )
-SPLITTERS: dict[str, Callable[[str], list[str]]] = {}
 
 HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 KANA = "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"
@@ -93,9 +92,7 @@ def split_sentences(text: str) -> list[str]:
 def _split_line(line: str) -> Iterator[str]:
     has_capitals, start = any(c.isupper() for c in line), 0
     for match in STOP_PATTERN.finditer(line):
-        context = StopContext(
-            line, start, match["marks"], match.start(), match.end(), bool(match["after"]), has_capitals
-        )
+        context = StopContext(line, start, match["marks"], *match.span(), bool(match["after"]), has_capitals)
         if _is_sentence_end(context):
             yield line[start : match.end()]
             start = match.end()
@@ -173,11 +170,7 @@ def _is_end_after_ellipsis(context: StopContext) -> bool:
     if _is_han(context.following[:1]):
         return context.marks.count("…") > 1 or len(context.marks) > 5
     is_word = re.match(f"[\"'“‘(\\[]?{LETTER_PATTERN}{LETTER_PATTERN}", context.following) is not None
-    return context.is_before_space and is_word and _is_before_capital(context)
-
-
-def _is_before_capital(context: StopContext) -> bool:
-    return context.following.lstrip("\"'“‘([")[:1].isupper()
+    return context.is_before_space and is_word and context.following.lstrip("\"'“‘([")[:1].isupper()
 
 
 def _is_end_after_period(context: StopContext, between_han: bool) -> bool:
@@ -189,14 +182,10 @@ def _is_end_after_period(context: StopContext, between_han: bool) -> bool:
         return False
     word, next_word = (context.preceding_word, re.match(f"[\"'“‘(\\[]*({LETTER_PATTERN}+)", context.following))
     is_starter = next_word is not None and next_word[1].lower() in SENTENCE_STARTERS
-    sentence = context.line[
-        context.sentence_start : min(context.start, context.sentence_start + MAX_ABBREVIATION_LENGTH)
-    ]
-    if LIST_MARKER_PATTERN.fullmatch(sentence.strip()):
-        return False
-    if word.lower() in ABBREVIATIONS_BEFORE_NAMES:
-        return False
-    if word.lower() in ABBREVIATIONS_BEFORE_NUMBERS and context.following[:1].isdecimal():
+    beginning = context.line[context.sentence_start : context.start][:MAX_ABBREVIATION_LENGTH]
+    is_before_number = word.lower() in ABBREVIATIONS_BEFORE_NUMBERS and context.following[:1].isdecimal()
+    is_before_name = word.lower() in ABBREVIATIONS_BEFORE_NAMES
+    if is_before_number or is_before_name or LIST_MARKER_PATTERN.fullmatch(beginning.strip()):
         return False
     is_initial = INITIALS_PATTERN.fullmatch(word) and word != "I" and not _is_han(word)
     if word.lower() in AMBIGUOUS_ABBREVIATIONS or is_initial:
@@ -281,7 +270,7 @@ def join_characters(text: str) -> str:
     return SPACE_BETWEEN_HAN.sub("", text)
 
 
-SPLITTERS |= {"word": split_words, "char": split_characters}
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {"word": split_words, "char": split_characters}
 
 
 @cache
@@ -328,9 +317,8 @@ def is_space_delimited(words: Sequence[str]) -> bool:
     """
     if not any(map(UNSPACED_LETTER.search, words)):
         return True
-    spaces = sum(
-        bool(UNSPACED_CHARACTER.match(left[-1:]) and UNSPACED_CHARACTER.match(right)) for left, right in pairwise(words)
-    )
+    borders = ((left[-1:], right) for left, right in pairwise(words))
+    spaces = sum(all(map(UNSPACED_CHARACTER.match, border)) for border in borders)
     num_characters = sum(len(UNSPACED_CHARACTER.findall(word)) for word in words)
     return spaces > 0 and num_characters < MAX_MEAN_WORD_LENGTH * (spaces + 1)
 

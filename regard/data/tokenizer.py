@@ -22,7 +22,6 @@ from regard.data.vocabulary import (
     BOS_ID,
     EOS_ID,
     MAX_CACHED_WORDS,
-    MODEL_TYPES,
     PAD_ID,
     SPECIAL_TOKENS,
     UNK_ID,
@@ -32,7 +31,7 @@ from regard.data.vocabulary import (
     make_pre_tokenizer,
     train_vocabulary,
 )
-from regard.errors import DataError, UnknownNameError, UsageError
+from regard.errors import DataError, UsageError
 from regard.files import write_atomic
 
 __all__ = ["RaggedArray", "Tokenizer", "pad_rows"]
@@ -96,11 +95,9 @@ class Tokenizer:
         Returns:
             The tokenizer.
         """
-        if model_type not in MODEL_TYPES:
-            raise UnknownNameError.among("tokenizer model", model_type, MODEL_TYPES)
+        pre_tokenize = make_pre_tokenizer(model_type, nfkc, lowercase)
         if isinstance(texts, str):
             raise TypeError("Tokenizer.train takes many texts, such as the lines of a file, not one string.")
-        pre_tokenize = make_pre_tokenizer(model_type, nfkc, lowercase)
         return cls(model_type, train_vocabulary(texts, model_type, vocab_size, pre_tokenize), nfkc, lowercase)
 
     def __len__(self) -> int:
@@ -154,9 +151,8 @@ class Tokenizer:
         if dropout == 0:
             return self.encode(text)
         if self.model_type != "bpe":
-            raise UsageError(
-                f"Only a bpe tokenizer supports dropout; set dropout to 0 for model type {self.model_type!r}."
-            )
+            remedy = f"set dropout to 0 for model type {self.model_type!r}"
+            raise UsageError(f"Only a bpe tokenizer supports dropout; {remedy}.")
         if not 0 <= dropout <= 1:
             raise UsageError(f"invalid value {dropout} for dropout: must be a probability, from 0 to 1.")
         if self._variants is None or self._variants.dropout != dropout:
@@ -216,7 +212,8 @@ class Tokenizer:
             For each word, the positions of its tokens.
         """
         words: list[list[int]] = []
-        for position, token in enumerate(self.convert_ids_to_tokens(ids)):
+        tokens = self.convert_ids_to_tokens(ids)
+        for position, token in enumerate(tokens):
             if ids[position] in (PAD_ID, BOS_ID, EOS_ID):
                 continue
             if self.model_type in ("char", "word") or token.startswith(WORD_MARK) or not words:
@@ -224,10 +221,12 @@ class Tokenizer:
             words[-1].append(position)
         if spaces_only or self.model_type in ("char", "word"):
             return words
-        texts = self._visible_texts(ids) if surface_forms is None else surface_forms
-        if spaces_only is None and is_space_delimited(["".join(texts[i] for i in word) for word in words]):
+        if surface_forms is None:
+            visible = (token.removeprefix(WORD_MARK) for token in tokens)
+            surface_forms = [UNKNOWN_CHARACTER if i == UNK_ID else text for i, text in zip(ids, visible, strict=True)]
+        if spaces_only is None and is_space_delimited(["".join(surface_forms[i] for i in word) for word in words]):
             return words
-        return [part for word in words for part in split_token_group(word, texts)]
+        return [part for word in words for part in split_token_group(word, surface_forms)]
 
     def surface_forms(self, text: str) -> list[str]:
         """Return the text of each token of `encode(text)`, also where the token is unknown.
@@ -297,10 +296,8 @@ class Tokenizer:
         try:
             saved = json.loads(Path(path).read_text(encoding="utf-8"))
             if saved["format"] != FORMAT_VERSION:
-                raise DataError(
-                    f"{path} has format {saved['format']!r}, but this version of regard reads {FORMAT_VERSION}; "
-                    "load it with the version that saved it."
-                )
+                problem = f"{path} has format {saved['format']!r}, but this version of regard reads {FORMAT_VERSION}"
+                raise DataError(f"{problem}; load it with the version that saved it.")
             vocabulary = Vocabulary.from_dict(saved)
             return cls(saved["model_type"], vocabulary, bool(saved["nfkc"]), bool(saved["lowercase"]))
         except FileNotFoundError:
@@ -314,11 +311,6 @@ class Tokenizer:
     def _as_dict(self) -> dict[str, Any]:
         options = {"model_type": self.model_type, "nfkc": self.nfkc, "lowercase": self.lowercase}
         return {"format": FORMAT_VERSION} | options | self.vocabulary.as_dict()
-
-    def _visible_texts(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each token, as far as ids determine it."""
-        tokens = zip(ids, self.convert_ids_to_tokens(ids), strict=True)
-        return [UNKNOWN_CHARACTER if i == UNK_ID else token.removeprefix(WORD_MARK) for i, token in tokens]
 
     def _encode_piece(self, piece: str) -> tuple[int, ...]:
         if len(self._cache) >= MAX_CACHED_WORDS:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UnknownNameError, UsageError
 
 __all__ = [
     "BOS_ID", "EOS_ID", "MODEL_TYPES", "PAD_ID", "SPECIAL_TOKENS", "UNK_ID", "WORD_MARK", "DropoutVariants",
@@ -116,10 +116,8 @@ def train_vocabulary(
         ['▁be', '▁to']
     """
     if vocab_size < MIN_VOCAB_SIZE:
-        raise UsageError(
-            f"A vocabulary of {vocab_size} tokens is too small: {len(SPECIAL_TOKENS)} tokens are special; "
-            f"take at least {MIN_VOCAB_SIZE}."
-        )
+        reason = f"{len(SPECIAL_TOKENS)} tokens are special; take at least {MIN_VOCAB_SIZE}"
+        raise UsageError(f"A vocabulary of {vocab_size} tokens is too small: {reason}.")
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(pre_tokenize(text))
@@ -129,8 +127,7 @@ def train_vocabulary(
         tokens = _most_frequent(counts, vocab_size - len(SPECIAL_TOKENS))
         return Vocabulary([*SPECIAL_TOKENS, *tokens], [], [])
     alphabet = _choose_alphabet(counts, vocab_size)
-    train = _train_bpe if model_type == "bpe" else _train_unigram
-    return train(_iter_training_strings(counts, set(alphabet)), alphabet, vocab_size)
+    return _train_subwords(model_type, _iter_training_strings(counts, set(alphabet)), alphabet, vocab_size)
 
 
 def _most_frequent(counts: Counter[str], limit: int) -> list[str]:
@@ -159,15 +156,21 @@ def _iter_training_strings(counts: Counter[str], alphabet: set[str]) -> Iterator
             yield " ".join([known] * min(MAX_REPEATS, counts[piece] - start))
 
 
-def _train_bpe(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
-    model = _train_model("BpeTrainer", strings, alphabet, vocab_size, min_frequency=2)
-    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    return Vocabulary(tokens, [(left, right) for left, right in model["merges"]], [])
+def _train_subwords(model_type: str, strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
+    """Train a model of Hugging Face's `tokenizers`, and read its vocabulary from the JSON of it."""
+    import tokenizers as hf
 
-
-def _train_unigram(strings: Iterator[str], alphabet: list[str], vocab_size: int) -> Vocabulary:
-    model = _train_model("UnigramTrainer", strings, alphabet, vocab_size, unk_token=SPECIAL_TOKENS[UNK_ID])
-    num_special = len(SPECIAL_TOKENS)
+    unknown, num_special, is_bpe = SPECIAL_TOKENS[UNK_ID], len(SPECIAL_TOKENS), model_type == "bpe"
+    trainer_class = hf.trainers.BpeTrainer if is_bpe else hf.trainers.UnigramTrainer
+    options: dict[str, Any] = {"min_frequency": 2} if is_bpe else {"unk_token": unknown}
+    options |= {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
+    tokenizer = hf.Tokenizer(hf.models.BPE(unk_token=unknown) if is_bpe else hf.models.Unigram())
+    tokenizer.pre_tokenizer = hf.pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator(strings, trainer_class(**options, show_progress=False))
+    model = json.loads(tokenizer.to_str())["model"]
+    if is_bpe:
+        tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        return Vocabulary(tokens, [(left, right) for left, right in model["merges"]], [])
     scores = _canonical_scores(dict(model["vocab"][num_special:]))
     tokens = sorted(scores, key=lambda token: (-scores[token], token))
     return Vocabulary([*SPECIAL_TOKENS, *tokens], [], [0.0] * num_special + [scores[token] for token in tokens])
@@ -183,18 +186,6 @@ def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
     rare = lowest + UNIGRAM_PENALTY * (1 + sum(len(token) == 1 for token in scores))
     floored = {token: lowest if len(token) == 1 and score <= rare else score for token, score in scores.items()}
     return {token: round(score, 3) for token, score in floored.items()}
-
-
-def _train_model(trainer: str, strings: Iterator[str], alphabet: list[str], vocab_size: int, **options: Any) -> Any:
-    """Train a model of Hugging Face's `tokenizers`, and return it as the dictionary of its JSON file."""
-    import tokenizers as hf
-
-    options |= {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKENS, "initial_alphabet": alphabet}
-    is_bpe = trainer == "BpeTrainer"
-    tokenizer = hf.Tokenizer(hf.models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]) if is_bpe else hf.models.Unigram())
-    tokenizer.pre_tokenizer = hf.pre_tokenizers.WhitespaceSplit()
-    tokenizer.train_from_iterator(strings, getattr(hf.trainers, trainer)(**options, show_progress=False))
-    return json.loads(tokenizer.to_str())["model"]
 
 
 def make_pre_tokenizer(model_type: str, nfkc: bool, lowercase: bool) -> Callable[[str], list[str]]:
@@ -215,13 +206,10 @@ def make_pre_tokenizer(model_type: str, nfkc: bool, lowercase: bool) -> Callable
         >>> make_pre_tokenizer("word", nfkc=False, lowercase=False)("Oh no!")
         ['▁Oh', '▁no!']
     """
-    splitters: dict[str, Callable[[str], list[str]]] = {
-        "char": list,
-        "word": _split_marked_words,
-        "bpe": _split_subwords,
-        "unigram": _split_subwords,
-    }
-    split = splitters[model_type]
+    if model_type not in MODEL_TYPES:
+        raise UnknownNameError.among("tokenizer model", model_type, MODEL_TYPES)
+    is_char, is_word = model_type == "char", model_type == "word"
+    split: Callable[[str], list[str]] = list if is_char else _split_marked_words if is_word else _split_subwords
     if not (nfkc or lowercase):
         return split
 
