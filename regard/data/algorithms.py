@@ -98,10 +98,8 @@ class Algorithm(ABC):
         Returns:
             The batch.
         """
-        sampled = {}
-        for name in self.size_names:
-            low, high = self.sizes[name]
-            sampled[name] = int(torch.randint(low, high + 1, (), generator=generator))
+        ranges = ((name, *self.sizes[name]) for name in self.size_names)
+        sampled = {name: int(torch.randint(low, high + 1, (), generator=generator)) for name, low, high in ranges}
         if unknown := set(sizes) - set(sampled):
             sizes_text = ", ".join(self.size_names)
             raise UsageError(f"{self.name} has no size {min(unknown)!r}; its sizes are {sizes_text}")
@@ -111,6 +109,11 @@ class Algorithm(ABC):
 
     def _sample_vectors(self, generator: Generator, *shape: int) -> Tensor:
         return torch.randint(2, (*shape, self.num_bits), generator=generator).float()
+
+    def _make_blank(self, batch_size: int, steps: int, num_targets: int) -> SequenceBatch:
+        """Return a batch of zeros whose last `num_targets` steps have targets."""
+        inputs, targets = (torch.zeros(batch_size, steps, dim) for dim in self.dims)
+        return SequenceBatch(inputs, targets, torch.arange(steps) >= steps - num_targets)
 
 
 class Copy(Algorithm):
@@ -128,12 +131,11 @@ class Copy(Algorithm):
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]
         vectors = self._sample_vectors(generator, batch_size, length)
-        inputs, targets, target_mask = _make_blank(batch_size, 2 * length + 1, *self.dims)
-        inputs[:, :length, : self.num_bits] = vectors
-        inputs[:, length, -1] = 1
-        targets[:, length + 1 :] = vectors
-        target_mask[length + 1 :] = True
-        return SequenceBatch(inputs, targets, target_mask)
+        batch = self._make_blank(batch_size, 2 * length + 1, num_targets=length)
+        batch.inputs[:, :length, : self.num_bits] = vectors
+        batch.inputs[:, length, -1] = 1
+        batch.targets[:, length + 1 :] = vectors
+        return batch
 
 
 class RepeatCopy(Algorithm):
@@ -157,13 +159,13 @@ class RepeatCopy(Algorithm):
         self, generator: Generator, batch_size: int, *, length: int, repeats: int
     ) -> SequenceBatch:
         vectors = self._sample_vectors(generator, batch_size, length)
-        inputs, targets, target_mask = _make_blank(batch_size, length + 1 + length * repeats + 1, *self.dims)
-        inputs[:, :length, : self.num_bits] = vectors
-        inputs[:, length, -1] = self.normalize_repeats(repeats)
-        targets[:, length + 1 : -1, : self.num_bits] = vectors.repeat(1, repeats, 1)
-        targets[:, -1, -1] = 1
-        target_mask[length + 1 :] = True
-        return SequenceBatch(inputs, targets, target_mask)
+        num_targets = length * repeats + 1
+        batch = self._make_blank(batch_size, length + 1 + num_targets, num_targets)
+        batch.inputs[:, :length, : self.num_bits] = vectors
+        batch.inputs[:, length, -1] = self.normalize_repeats(repeats)
+        batch.targets[:, length + 1 : -1, : self.num_bits] = vectors.repeat(1, repeats, 1)
+        batch.targets[:, -1, -1] = 1
+        return batch
 
     def normalize_repeats(self, repeats: int) -> float:
         """Normalize the number of repeats to mean 0 and variance 1 over the range of training.
@@ -207,17 +209,15 @@ class AssociativeRecall(Algorithm):
         vectors = self._sample_vectors(generator, batch_size, items, self.ITEM_LENGTH)
         query_index = torch.randint(items - 1, (batch_size,), generator=generator)
         width, row = self.ITEM_LENGTH + 1, torch.arange(batch_size)
-        steps = (items + 1) * width + 1 + self.ITEM_LENGTH
-        inputs, targets, target_mask = _make_blank(batch_size, steps, *self.dims)
-        list_inputs = inputs[:, : items * width].unflatten(1, (items, width))
+        batch = self._make_blank(batch_size, (items + 1) * width + 1 + self.ITEM_LENGTH, self.ITEM_LENGTH)
+        list_inputs = batch.inputs[:, : items * width].unflatten(1, (items, width))
         list_inputs[:, :, 0, self.num_bits] = 1
         list_inputs[:, :, 1:, : self.num_bits] = vectors
-        query_inputs = inputs[:, items * width :]
+        query_inputs = batch.inputs[:, items * width :]
         query_inputs[:, (0, width), self.num_bits + 1] = 1
         query_inputs[:, 1:width, : self.num_bits] = vectors[row, query_index]
-        targets[:, -self.ITEM_LENGTH :] = vectors[row, query_index + 1]
-        target_mask[-self.ITEM_LENGTH :] = True
-        return SequenceBatch(inputs, targets, target_mask)
+        batch.targets[:, -self.ITEM_LENGTH :] = vectors[row, query_index + 1]
+        return batch
 
 
 class DynamicNGrams(Algorithm):
@@ -239,10 +239,8 @@ class DynamicNGrams(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (smallest := self.sizes["length"][0]) <= self.CONTEXT_LENGTH:
-            raise UsageError(
-                f"ngrams of {smallest} bits have none to predict: the first {self.CONTEXT_LENGTH} are context; "
-                f"take at least {self.CONTEXT_LENGTH + 1}"
-            )
+            remedy = f"the first {self.CONTEXT_LENGTH} are context; take at least {self.CONTEXT_LENGTH + 1}"
+            raise UsageError(f"ngrams of {smallest} bits have none to predict: {remedy}")
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -251,9 +249,8 @@ class DynamicNGrams(Algorithm):
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]
         if length <= self.CONTEXT_LENGTH:
-            raise UsageError(
-                f"invalid value {length} for length: must be over {self.CONTEXT_LENGTH}, the bits of the context"
-            )
+            limit = f"must be over {self.CONTEXT_LENGTH}, the bits of the context"
+            raise UsageError(f"invalid value {length} for length: {limit}")
         # Beta(1/2, 1/2) is sin^2 of an angle that is uniform (the arcsine law)
         table = torch.sin(math.pi / 2 * torch.rand(batch_size, 2**self.CONTEXT_LENGTH, generator=generator)) ** 2
         bits = torch.zeros(batch_size, length, dtype=torch.long)
@@ -263,11 +260,10 @@ class DynamicNGrams(Algorithm):
         for step in range(self.CONTEXT_LENGTH, length):
             bits[:, step] = (draws[:, step] < table[row, context]).long()
             context = (2 * context + bits[:, step]) % 2**self.CONTEXT_LENGTH
-        inputs, targets, target_mask = _make_blank(batch_size, length, 1, 1)
-        inputs[:, 1:, 0] = bits[:, :-1].float()  # a step predicts its bit from those before
-        targets[:, :, 0] = bits.float()
-        target_mask[self.CONTEXT_LENGTH :] = True
-        return SequenceBatch(inputs, targets, target_mask)
+        batch = self._make_blank(batch_size, length, num_targets=length - self.CONTEXT_LENGTH)
+        batch.inputs[:, 1:, 0] = bits[:, :-1].float()  # a step predicts its bit from those before
+        batch.targets[:, :, 0] = bits.float()
+        return batch
 
     def optimal_prediction(self, bits: Float[Tensor, "batch steps"]) -> Float[Tensor, "batch steps"]:
         """Return the Bayes-optimal probability of a 1 at each step: (ones + 1/2) / (count + 1) in its context.
@@ -315,22 +311,13 @@ class PrioritySort(Algorithm):
         num_best = max(1, length * 4 // 5)
         vectors = self._sample_vectors(generator, batch_size, length)
         priority = 2 * torch.rand(batch_size, length, generator=generator) - 1
-        inputs, targets, target_mask = _make_blank(batch_size, length + 1 + num_best, *self.dims)
-        inputs[:, :length, : self.num_bits] = vectors
-        inputs[:, :length, self.num_bits] = priority
-        inputs[:, length, self.num_bits + 1] = 1
+        batch = self._make_blank(batch_size, length + 1 + num_best, num_targets=num_best)
+        batch.inputs[:, :length, : self.num_bits] = vectors
+        batch.inputs[:, :length, self.num_bits] = priority
+        batch.inputs[:, length, self.num_bits + 1] = 1
         order = priority.argsort(1, descending=True)[:, :num_best]
-        targets[:, length + 1 :] = vectors.gather(1, order[..., None].expand(-1, -1, self.num_bits))
-        target_mask[length + 1 :] = True
-        return SequenceBatch(inputs, targets, target_mask)
-
-
-def _make_blank(batch_size: int, steps: int, input_dim: int, output_dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        torch.zeros(batch_size, steps, input_dim),
-        torch.zeros(batch_size, steps, output_dim),
-        torch.zeros(steps, dtype=torch.bool),
-    )
+        batch.targets[:, length + 1 :] = vectors.gather(1, order[..., None].expand(-1, -1, self.num_bits))
+        return batch
 
 
 def _bits_to_int(bits: Tensor) -> Tensor:

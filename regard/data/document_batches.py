@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from random import Random
 
 import numpy as np
@@ -58,12 +59,9 @@ class DocumentBatch(BatchWithLabels):
             The batch.
         """
         sentences = [sentence for document in documents for sentence in document]
-        return cls(
-            torch.tensor([i for sentence in sentences for i in sentence], dtype=torch.long),
-            torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long),
-            torch.tensor([len(document) for document in documents], dtype=torch.long),
-            torch.tensor(labels if labels is not None else [0] * len(documents), dtype=torch.long),
-        )
+        labels = [0] * len(documents) if labels is None else labels
+        columns = chain.from_iterable(sentences), map(len, sentences), map(len, documents), labels
+        return cls(*(torch.tensor([*column], dtype=torch.long) for column in columns))
 
     def __len__(self) -> int:
         return len(self.labels)

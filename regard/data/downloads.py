@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import http.client
 import lzma
 import os
@@ -81,9 +80,8 @@ def download(
     temporary = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        checksum = _download_to(url, temporary)
-        if checksum_unpacked:
-            checksum = _compute_checksum(temporary, checksum_unpacked, path.suffix)
+        _download_to(url, temporary)
+        checksum = _compute_checksum(temporary, checksum_unpacked, path.suffix)
         if expected not in (None, checksum):
             reason = "the file changed, or was damaged on the way; nothing was kept"
             remedy = f"; remove {checksum_file} to accept the new file" if sha256 is None else ""
@@ -116,18 +114,14 @@ def _write_checksum(checksum_file: Path, path: Path, checksum: str) -> Path:
     return path
 
 
-def _download_to(url: str, path: Path) -> str:
-    """Download to a new file and return its SHA-256."""
-    digest, size = hashlib.sha256(), 0
+def _download_to(url: str, path: Path) -> None:
+    """Download to a new file."""
     with open(path, "xb") as file, _open_url(url) as response:
         while block := _read_block(response, url):
             file.write(block)
-            digest.update(block)
-            size += len(block)
         length = response.headers.get("Content-Length")
-    if length is not None and size != int(length):
+    if length is not None and (size := path.stat().st_size) != int(length):
         raise DownloadError(f"{url} broke off after {size:,} of {int(length):,} bytes; try again.")
-    return digest.hexdigest()
 
 
 def _open_url(url: str) -> http.client.HTTPResponse:

@@ -125,7 +125,7 @@ class ParallelFiles(TextFiles):
                     raise DataError(f"{self} changed while they were read; start again.")
                 yield sides
             return
-        first_line = num_columns = 0
+        first: tuple[int, int] | None = None
         for line_number, line in enumerate(read_lines(self.paths[0]), 1):
             if not line.strip():
                 yield "", ""  # a blank line is an empty pair
@@ -134,13 +134,10 @@ class ParallelFiles(TextFiles):
                 yield [get_text(record, key, self.paths[0], line_number) for key in self.keys]
             else:
                 fields = line.split("\t")
-                if not first_line:
-                    first_line, num_columns = line_number, len(fields)
-                yield self._select_columns(fields, line_number, first_line, num_columns)
+                first = first or (line_number, len(fields))
+                yield self._select_columns(fields, line_number, *first)
 
-    def _select_columns(
-        self, fields: Sequence[str], line_number: int, first_line: int, num_columns: int
-    ) -> Sequence[str]:
+    def _select_columns(self, fields: list[str], line_number: int, first_line: int, num_columns: int) -> list[str]:
         """Select the configured columns; `num_columns` is the number of columns of line `first_line`."""
         actual = f"{len(fields)} column{'s' * (len(fields) > 1)}"
         if max(self.columns) >= len(fields):
@@ -154,16 +151,14 @@ class ParallelFiles(TextFiles):
     def _parse_links(self, fields: Sequence[str], line_number: int) -> tuple[Links | None, Links | None]:
         if len(fields) < 3:
             return None, None
-        sure: list[tuple[int, int]] = []
-        possible: list[tuple[int, int]] = []
+        links: dict[str, list[tuple[int, int]]] = {"-": [], "?": []}
         for link in fields[2].split():
             left, mark, right = link.partition("?" if "?" in link else "-")
             if not (left.isdecimal() and right.isdecimal() and len(link) < 20):
-                raise line_error(
-                    self.paths[-1], line_number, f"invalid link {link[:40]!r}; write 0-1 (sure) or 0?1 (possible)"
-                )
-            (possible if mark == "?" else sure).append((int(left), int(right)))
-        return tuple(sure), tuple(possible)
+                problem = f"invalid link {link[:40]!r}; write 0-1 (sure) or 0?1 (possible)"
+                raise line_error(self.paths[-1], line_number, problem)
+            links[mark].append((int(left), int(right)))
+        return tuple(links["-"]), tuple(links["?"])
 
     def _option_error(self, name: str, values: Sequence[object], expected: str) -> DataError:
         return DataError(f"{self}: {name} must be {expected}, not {','.join(map(str, values)) or 'none'}.")

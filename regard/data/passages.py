@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from os import PathLike
 from random import Random
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -54,17 +54,11 @@ class PlainTextFiles(TextFiles):
     def __iter__(self) -> Iterator[str]:
         for path in self.paths:
             if self.separator == "line":
-                yield from (line for line in read_lines(path) if line.strip())
+                yield from filter(str.strip, read_lines(path))
                 continue
-            document: list[str] = []
-            for line in read_lines(path):
-                if line.strip():
-                    document.append(line)
-                elif document:
-                    yield "\n".join(document)
-                    document = []
-            if document:
-                yield "\n".join(document)
+            for is_text, lines in groupby(read_lines(path), lambda line: bool(line.strip())):
+                if is_text:
+                    yield "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -164,9 +158,8 @@ class PassageBatches(ResumableBatches[TextBatch]):
         self.report, self._max_tokens, self._seed = PassageReport(), max_tokens, seed
         self.name = str(texts) if isinstance(texts, PlainTextFiles) else "the text"
         if max_tokens < length + 1:
-            raise DataError(
-                f"a passage takes {length + 1:,} tokens, but a batch holds {max_tokens:,}; raise batch_tokens."
-            )
+            problem = f"a passage takes {length + 1:,} tokens, but a batch holds {max_tokens:,}"
+            raise DataError(f"{problem}; raise batch_tokens.")
         self._passages = self._split_passages(texts, tokenizer, length, preprocess)
         options = {"vocab_size": len(tokenizer), "length": length, "max_tokens": max_tokens, "seed": seed}
         self.fingerprint = data_fingerprint(options | {"token_ids": self._passages.values})
@@ -195,7 +188,11 @@ class PassageBatches(ResumableBatches[TextBatch]):
         ids, starts, lengths, total = [], [], [], 0
         for text in texts:
             document = np.array([BOS_ID, *tokenizer.encode(preprocess(text)), EOS_ID], dtype=np.int32)
-            self._count_document(text, document, tokenizer)
+            self.report.read += 1
+            self.report.tokens += len(document) - 1
+            self.report.unknown += int((document == UNK_ID).sum())
+            # the end of a document counts as a character, as it counts as a token
+            self.report.characters += 1 + len(text if tokenizer.model_type == "char" else " ".join(text.split()))
             offsets = np.arange(0, len(document) - 1, length)
             ids.append(document)
             starts.append(total + offsets)
@@ -206,14 +203,6 @@ class PassageBatches(ResumableBatches[TextBatch]):
         passages = RaggedArray(np.concatenate(ids), np.concatenate(starts), np.concatenate(lengths))
         self.report.passages = len(passages.lengths)
         return passages
-
-    def _count_document(self, text: str, ids: npt.NDArray[np.int32], tokenizer: Tokenizer) -> None:
-        self.report.read += 1
-        self.report.tokens += len(ids) - 1
-        self.report.unknown += int((ids == UNK_ID).sum())
-        # the end of a document counts as a character, as it counts as a token
-        num_characters = len(text if tokenizer.model_type == "char" else " ".join(text.split()))
-        self.report.characters += 1 + num_characters
 
     def _plan_batches(self, epoch: int) -> list[IntArray]:
         """Plan batches of passages of similar length, in random order."""

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from random import Random
 from typing import Literal
 from zlib import crc32
@@ -89,7 +90,8 @@ class Reverse:
             length = rng.randint(self.min_length, self.max_length)
             source = "".join(rng.choices(self.alphabet, k=length))
             if split_of(source) == self.split:
-                return _make_reversed_pair(source)
+                links = tuple((length - 1 - j, j) for j in range(length))
+                return SentencePair(source, source[::-1], links, links)
         raise UsageError(f"no string is in the split {self.split!r}; allow more letters or longer strings")
 
 
@@ -108,12 +110,6 @@ def split_of(source: str) -> Split:
     """
     bucket = crc32(source.encode()) % 10
     return "valid" if bucket == 0 else "test" if bucket == 1 else "train"
-
-
-def _make_reversed_pair(source: str) -> SentencePair:
-    last = len(source) - 1
-    links = tuple((last - j, j) for j in range(len(source)))
-    return SentencePair(source, source[::-1], links, links)
 
 
 @dataclass(frozen=True)
@@ -147,8 +143,11 @@ class Pinyin:
         Returns:
             The pairs.
         """
-        phrases = _split_phrases()[self.split]
-        return [_make_pinyin_pair(phrase, syllables) for phrase, syllables in phrases.items()]
+        pairs = []
+        for phrase, syllables in _split_phrases()[self.split].items():
+            links = tuple((i, i) for i in range(len(phrase)))
+            pairs.append(SentencePair(phrase, " ".join(syllables), links, links))
+        return pairs
 
     def count_phrases(self) -> dict[str, int]:
         """Count phrases, distinct characters and distinct syllables, and phrases with what is not in train.
@@ -219,11 +218,6 @@ def _is_han(character: str) -> bool:
     return character == "〇" or unicodedata.name(character, "").startswith("CJK UNIFIED IDEOGRAPH")
 
 
-def _make_pinyin_pair(phrase: str, syllables: tuple[str, ...]) -> SentencePair:
-    links = tuple((i, i) for i in range(len(phrase)))
-    return SentencePair(phrase, " ".join(syllables), links, links)
-
-
 def _collect_syllables(phrases: Phrases) -> set[tuple[str, str]]:
     return {sound for phrase, syllables in phrases.items() for sound in zip(phrase, syllables, strict=True)}
 
@@ -232,7 +226,8 @@ def _collect_syllables(phrases: Phrases) -> set[tuple[str, str]]:
 def _split_phrases() -> dict[str, Phrases]:
     phrases = clean_phrases(_load_phrases())
     names = {phrase: _assign_split(phrase) for phrase in sorted(phrases)}
-    inside = {part for phrase, name in names.items() if name == "train" for part in _find_substrings(phrase)}
+    train = [phrase for phrase, name in names.items() if name == "train"]
+    inside = {phrase[i:j] for phrase in train for i, j in combinations(range(len(phrase) + 1), 2)}
     splits: dict[str, Phrases] = {name: {} for name in SPLITS}
     for phrase, name in names.items():
         splits["train" if phrase in inside else name][phrase] = phrases[phrase]
@@ -241,7 +236,3 @@ def _split_phrases() -> dict[str, Phrases]:
 
 def _assign_split(phrase: str) -> str:
     return {0: "valid", 1: "test"}.get(crc32(phrase.encode()) % 20, "train")
-
-
-def _find_substrings(phrase: str) -> set[str]:
-    return {phrase[i:j] for i in range(len(phrase)) for j in range(i + 1, len(phrase) + 1)}
