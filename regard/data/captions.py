@@ -211,11 +211,8 @@ class CaptionBatches(ResumableBatches[CaptionBatch]):
         """Shuffle captions into pools, sort each pool by length, split it into batches, and shuffle all batches."""
         generator = seeded_generator(self._seed, epoch)
         order = torch.randperm(len(self), generator=generator)
-        batches = [
-            batch
-            for pool in order.split(POOL_SIZE * self.batch_size)
-            for batch in pool[self._lengths[pool].argsort(stable=True)].split(self.batch_size)
-        ]
+        pools = (pool[self._lengths[pool].argsort(stable=True)] for pool in order.split(POOL_SIZE * self.batch_size))
+        batches = [batch for pool in pools for batch in pool.split(self.batch_size)]
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from difflib import get_close_matches
 from functools import cache
-from itertools import filterfalse, product
+from itertools import compress, filterfalse, product
 from random import Random
 from typing import Literal, NamedTuple
 from zlib import crc32
@@ -109,8 +109,7 @@ class Dates:
     def __init__(self, seed: int = 0, split: Split = "train", languages: Sequence[str] | None = None) -> None:
         if split not in SPLITS:
             raise UnknownNameError(f"dates have no split {split!r}; choose one of {', '.join(SPLITS)}")
-        self.seed = seed
-        self.split = split
+        self.seed, self.split = seed, split
         codes = LANGUAGE_CODES if languages is None else _check_languages(languages)
         self.formats = _group_formats(split == "patterns", codes)
         self.dates = _list_dates("test" if split == "patterns" else split)
@@ -245,9 +244,8 @@ def possible_dates(date_format: DateFormat) -> list[tuple[str, DateReading]]:
     for month, weekday in product(months, range(7) if has_weekday else [0]):
         values = (0, 60, month, 2, weekday)
         pieces = [(field, table[values[field]].text) for field, table in date_format.slots]
-        numbers = tuple(
-            "-ymdw"[field] for field, text in pieces if _NUMBER.search("".join(map(_normalize_character, text)))
-        )
+        is_number = (_NUMBER.search("".join(map(_normalize_character, text))) is not None for _, text in pieces)
+        numbers = tuple("-ymdw"[field] for field, _ in compress(pieces, is_number))
         word = () if "m" in numbers else (month,)
         dates.append((text_shape("".join([text for _, text in pieces])), numbers + word))
     return dates
@@ -271,11 +269,8 @@ def find_ambiguous(formats: Iterable[DateFormat]) -> set[PatternKey]:
     for _, pairs in dates:
         for shape, reading in pairs:
             readings[shape].add(reading)
-    return {
-        (date_format.language, date_format.pattern)
-        for date_format, pairs in dates
-        if any(len(readings[shape]) > 1 for shape, _ in pairs)
-    }
+    ambiguous = (one for one, pairs in dates if any(len(readings[shape]) > 1 for shape, _ in pairs))
+    return {(date_format.language, date_format.pattern) for date_format in ambiguous}
 
 
 def _filter_consistent(formats: Iterable[DateFormat]) -> list[DateFormat]:
@@ -335,7 +330,8 @@ def held_out_patterns() -> frozenset[PatternKey]:
         True
     """
     plain = [date_format for date_format in all_formats() if date_format.style == "plain"]
-    texts = {(date_format.language, date_format.pattern): _sample_texts(date_format) for date_format in plain}
+    days = [(0, 60, month, 2, (month + shift) % 7) for month in range(12) for shift in (0, 3)]
+    texts = {(one.language, one.pattern): {one.write(values).text for values in days} for one in plain}
     counts = Counter(text for group in texts.values() for text in group)
     new = {key for key, group in texts.items() if sum(counts[text] == 1 for text in group) * 4 > len(group) * 3}
     chosen: dict[str, PatternKey] = {}
@@ -345,11 +341,6 @@ def held_out_patterns() -> frozenset[PatternKey]:
         if not is_common and _pattern_parts(pattern) <= frozenset().union(*others):
             chosen.setdefault(code, (code, pattern))
     return frozenset(chosen.values())
-
-
-def _sample_texts(date_format: DateFormat) -> set[str]:
-    """Return some texts, with every month and every weekday."""
-    return {date_format.write((0, 60, month, 2, (month + shift) % 7)).text for month in range(12) for shift in (0, 3)}
 
 
 def _pattern_parts(pattern: str) -> frozenset[str]:

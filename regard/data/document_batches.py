@@ -19,7 +19,7 @@ from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
-__all__ = ["DocumentBatch", "DocumentBatches", "DocumentReport", "encode_document", "iter_usable"]
+__all__ = ["DocumentBatch", "DocumentBatches", "DocumentReport", "iter_usable"]
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,8 @@ class DocumentBatch(BatchWithLabels):
         documents = torch.arange(len(self)) % world_size == rank
         sentences = documents.repeat_interleave(self.sentences_per_document)
         tokens = sentences.repeat_interleave(self.lengths)
-        return DocumentBatch(
-            self.token_ids[tokens],
-            self.lengths[sentences],
-            self.sentences_per_document[documents],
-            self.labels[documents],
-        )
+        rows = self.sentences_per_document[documents], self.labels[documents]
+        return DocumentBatch(self.token_ids[tokens], self.lengths[sentences], *rows)
 
 
 @dataclass
@@ -233,7 +229,7 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
                 raise DataError(f"{location}: {problem}; correct it, or train with documents that have it.")
             names.append(document.label)
             counts.append(len(sentences))
-            encoded += encode_document(sentences, tokenizer)
+            encoded += tokenizer.encode_all(map(" ".join, sentences))
         if not names:
             raise DataError(f"Nothing of {self.name} can be used: {self.report}")
         self.labels = tuple(sorted(set(names))) if labels is None else tuple(labels)
@@ -304,23 +300,6 @@ def iter_usable(
         report.count_document(sentences, truncation, line)
         if sentences:
             yield document, sentences
-
-
-def encode_document(document: SplitDocument, tokenizer: Tokenizer) -> list[list[int]]:
-    """Encode the sentences of a document.
-
-    Args:
-        document: sentences of words.
-        tokenizer: a tokenizer of model type `word`, so that each word is one token.
-
-    Returns:
-        The token ids of each sentence.
-
-    Example:
-        >>> encode_document([["a", "b"], ["b"]], Tokenizer.train(["a b"], "word", 10))
-        [[4, 5], [5]]
-    """
-    return [tokenizer.encode(" ".join(sentence)) for sentence in document]
 
 
 def _expand_ranges(starts: IntArray, counts: IntArray) -> IntArray:

@@ -9,18 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from regard.data import text_files
 from regard.data.parallel import pluralize
 from regard.data.segmentation import SPLITTERS, split_sentences
-from regard.data.text_files import (
-    TextFiles,
-    check_characters,
-    file_type,
-    get_value,
-    json_type_name,
-    line_error,
-    parse_record,
-    read_lines,
-)
+from regard.data.text_files import TextFiles, file_type, line_error, read_lines
 from regard.errors import DataError, UsageError
 
 __all__ = ["Document", "DocumentFiles", "DocumentSplitter", "SplitDocument", "Truncation", "leading_spaces"]
@@ -156,20 +148,20 @@ class DocumentFiles(TextFiles):
     def _read_jsonl(self, path: Path) -> Iterator[Document]:
         label, text = map(str, self.columns or DEFAULT_COLUMNS)
         for line_number, line in enumerate(read_lines(path), 1):
-            record = parse_record(path, line_number, line) if line.strip() else {label: "", text: ""}
+            record = text_files.parse_record(path, line_number, line) if line.strip() else {label: "", text: ""}
             key = SENTENCES_KEY if text not in record and SENTENCES_KEY in record else text
-            values = [get_value(record, name, path, line_number) for name in (label, key)]
+            values = [text_files.get_value(record, name, path, line_number) for name in (label, key)]
             yield self._make_document(path, line_number, *values)
 
     def _make_document(self, path: Path, line_number: int, label: Any, text: Any) -> Document:
         parts = text if isinstance(text, list) else [text]
-        if not all(isinstance(part, str) for part in parts):
-            actual = next(json_type_name(part) for part in parts if not isinstance(part, str))
-            raise line_error(path, line_number, f"the text is {actual}, but must be text or a list of sentences")
+        if others := [part for part in parts if not isinstance(part, str)]:
+            problem = f"the text is {text_files.json_type_name(others[0])}, but must be text or a list of sentences"
+            raise line_error(path, line_number, problem)
         for part in parts:
-            check_characters(part, "the text", path, line_number)
+            text_files.check_characters(part, "the text", path, line_number)
         if isinstance(label, bool) or not isinstance(label, str | int):
-            problem = f"the label is {json_type_name(label)}, but must be text or a whole number"
+            problem = f"the label is {text_files.json_type_name(label)}, but must be text or a whole number"
             raise line_error(path, line_number, problem)
         if not str(label).strip() and any(part.strip() for part in parts):
             raise line_error(path, line_number, "the text has no label; add one, or remove the line")

@@ -26,7 +26,7 @@ from regard.data.text_files import READ_ERRORS, describe_read_error
 from regard.errors import DataError, InputError
 
 __all__ = [
-    "IMAGE_BATCH_SIZE", "Digits", "ImageLike", "is_pillow_image", "load_gray_images", "load_image", "load_mnist",
+    "IMAGE_BATCH_SIZE", "Digits", "ImageLike", "load_gray_images", "load_image", "load_mnist",
     "load_sklearn_digits", "read_image", "to_pixels", "to_rgb",
 ]  # fmt: skip
 
@@ -112,10 +112,8 @@ def to_pixels(
     pillow = require_extra("PIL.Image", extra="images")
     has_16_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format in FORMATS_WITH_16_BITS)
     if image.mode in ("I", "F") and not has_16_bits:
-        raise DataError(
-            f"{name} has numbers of 32 bits (mode {image.mode}), and their value for white is unknown; convert it to "
-            "8 or 16 bits first."
-        )
+        problem = f"{name} has numbers of 32 bits (mode {image.mode}), and their value for white is unknown"
+        raise DataError(f"{problem}; convert it to 8 or 16 bits first.")
     image = require_extra("PIL.ImageOps", extra="images").exif_transpose(image)
     image = _to_8_bits(pillow, image) if has_16_bits else _on_white(pillow, image)
     image = image.convert("RGB" if color else "L")
@@ -123,23 +121,6 @@ def to_pixels(
         image = image.resize((size, size), pillow.Resampling.BILINEAR, reducing_gap=2.0)
     pixels = torch.from_numpy(np.array(image))
     return pixels.permute(2, 0, 1) if color else pixels[None]
-
-
-def is_pillow_image(image: Any) -> bool:
-    """Decide whether an object is a Pillow image, without importing Pillow.
-
-    Args:
-        image: any object.
-
-    Returns:
-        Whether it is.
-
-    Example:
-        >>> is_pillow_image("a.png")
-        False
-    """
-    pillow = sys.modules.get("PIL.Image")
-    return pillow is not None and isinstance(image, pillow.Image)
 
 
 def _to_8_bits(pillow: Any, image: Any) -> Any:
@@ -235,7 +216,9 @@ def _load_file_or_pillow(
     """Load a path or a Pillow image as numbers from 0 to 1; None for other types."""
     if isinstance(image, str | Path):
         return read_image(image, size, color).float() / 255
-    return to_pixels(image, size, color).float() / 255 if is_pillow_image(image) else None
+    pillow = sys.modules.get("PIL.Image")  # without importing Pillow
+    is_pillow_image = pillow is not None and isinstance(image, pillow.Image)
+    return to_pixels(image, size, color).float() / 255 if is_pillow_image else None
 
 
 def _array_to_pixels(image: ImageLike) -> Float[Tensor, "channels height width"]:

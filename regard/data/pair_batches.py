@@ -178,7 +178,10 @@ class PairEncoder:
                 report.count_pair("dropped", line)
                 continue
             encoded = source[:limit], target[:limit]
-            self._check_width(encoded, line)
+            if (width := max(map(len, encoded)) + 1) > self.config.max_tokens:  # with EOS
+                problem = f"takes {width:,} tokens, but a batch holds {self.config.max_tokens:,}"
+                remedy = f"raise {self.config.option_names[0]}, or set max_length"
+                raise DataError(f"Line {line} of {self.name} {problem}; {remedy}.")
             report.count_pair("truncated" if is_long else "used", line)
             report.count_tokens(*encoded)
             yield pair, encoded
@@ -215,14 +218,6 @@ class PairEncoder:
             return EncodedPairs.from_pairs([encoded for _, encoded in pairs])
         rng = Random(f"{self.config.seed} {epoch} {index} dropout")
         return EncodedPairs.from_pairs([self.encode_with_dropout(pair, encoded, rng) for pair, encoded in pairs])
-
-    def _check_width(self, encoded: EncodedPair, line: int) -> None:
-        width = max(map(len, encoded)) + 1  # with EOS
-        if width > self.config.max_tokens:
-            raise DataError(
-                f"Line {line} of {self.name} takes {width:,} tokens, but a batch holds {self.config.max_tokens:,}; "
-                f"raise {self.config.option_names[0]}, or set max_length."
-            )
 
 
 def with_line_numbers(pairs: Iterable[SentencePair | NumberedPair]) -> Iterator[NumberedPair]:

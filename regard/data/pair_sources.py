@@ -132,9 +132,8 @@ class InMemoryPairs(PairSource):
         self._pairs = encoded if any(self.config.dropouts) else []
         self._encoded = EncodedPairs.from_pairs([ids for _, ids in encoded])
         sides = {"source_ids": self._encoded.source, "target_ids": self._encoded.target}
-        self._set_fingerprint(
-            **{side: data_fingerprint({"ids": rows.values, "lengths": rows.lengths}) for side, rows in sides.items()}
-        )
+        ids = {side: data_fingerprint({"ids": rows.values, "lengths": rows.lengths}) for side, rows in sides.items()}
+        self._set_fingerprint(**ids)
 
     def __len__(self) -> int:
         return len(self._encoded)

@@ -160,7 +160,24 @@ class PassageBatches(ResumableBatches[TextBatch]):
         if max_tokens < length + 1:
             problem = f"a passage takes {length + 1:,} tokens, but a batch holds {max_tokens:,}"
             raise DataError(f"{problem}; raise batch_tokens.")
-        self._passages = self._split_passages(texts, tokenizer, length, preprocess)
+        # all texts in one array; a passage is a range that begins at the last token of the one before
+        ids, starts, lengths, total = [], [], [], 0
+        for text in texts:
+            document = np.array([BOS_ID, *tokenizer.encode(preprocess(text)), EOS_ID], dtype=np.int32)
+            self.report.read += 1
+            self.report.tokens += len(document) - 1
+            self.report.unknown += int((document == UNK_ID).sum())
+            # the end of a document counts as a character, as it counts as a token
+            self.report.characters += 1 + len(text if tokenizer.model_type == "char" else " ".join(text.split()))
+            offsets = np.arange(0, len(document) - 1, length)
+            ids.append(document)
+            starts.append(total + offsets)
+            lengths.append(np.minimum(len(document) - offsets, length + 1))
+            total += len(document)
+        if not ids:
+            raise DataError(f"There is nothing to read: {self.name} is empty.")
+        self._passages = RaggedArray(np.concatenate(ids), np.concatenate(starts), np.concatenate(lengths))
+        self.report.passages = len(self)
         options = {"vocab_size": len(tokenizer), "length": length, "max_tokens": max_tokens, "seed": seed}
         self.fingerprint = data_fingerprint(options | {"token_ids": self._passages.values})
 
@@ -180,29 +197,6 @@ class PassageBatches(ResumableBatches[TextBatch]):
         order = np.argsort(self._passages.lengths, kind="stable")
         for indices in split_by_tokens(order, self._passages.lengths, self._max_tokens):
             yield self.make_batch(indices)
-
-    def _split_passages(
-        self, texts: Iterable[str], tokenizer: Tokenizer, length: int, preprocess: Callable[[str], str]
-    ) -> RaggedArray:
-        """Encode all texts into one array; a passage is a range that begins at the last token of the one before."""
-        ids, starts, lengths, total = [], [], [], 0
-        for text in texts:
-            document = np.array([BOS_ID, *tokenizer.encode(preprocess(text)), EOS_ID], dtype=np.int32)
-            self.report.read += 1
-            self.report.tokens += len(document) - 1
-            self.report.unknown += int((document == UNK_ID).sum())
-            # the end of a document counts as a character, as it counts as a token
-            self.report.characters += 1 + len(text if tokenizer.model_type == "char" else " ".join(text.split()))
-            offsets = np.arange(0, len(document) - 1, length)
-            ids.append(document)
-            starts.append(total + offsets)
-            lengths.append(np.minimum(len(document) - offsets, length + 1))
-            total += len(document)
-        if not ids:
-            raise DataError(f"There is nothing to read: {self.name} is empty.")
-        passages = RaggedArray(np.concatenate(ids), np.concatenate(starts), np.concatenate(lengths))
-        self.report.passages = len(passages.lengths)
-        return passages
 
     def _plan_batches(self, epoch: int) -> list[IntArray]:
         """Plan batches of passages of similar length, in random order."""

@@ -193,13 +193,14 @@ class QuestionGenerator:
         is_name = types == NAME
         mentioned = torch.where(is_name[..., None], torch.arange(len(PLACES)) == place[..., None], mentioned)
         template = torch.randint(self._templates.shape[1], types.shape, generator=generator)
-        word = torch.where(
-            is_name, QUESTION_WORDS.index(PLACES[0]) + place, QUESTION_WORDS.index(DIGIT_NAMES[0]) + digit
-        )
+        first_place, first_digit = QUESTION_WORDS.index(PLACES[0]), QUESTION_WORDS.index(DIGIT_NAMES[0])
+        word = torch.where(is_name, first_place + place, first_digit + digit)
         chosen = self._templates[types, template]
         questions = torch.where(chosen < 0, word[..., None], chosen)
         answers = compute_answers(scenes, types, mentioned)
-        relevant = mentioned | _neighbor_of(types, place)
+        step = (types == RIGHT).long() - (types == LEFT).long()
+        is_neighbor = (torch.arange(len(PLACES)) == (place + step)[..., None]) & (step != 0)[..., None]
+        relevant = mentioned | is_neighbor  # the neighbor answers a question of type left or right
         return ImageQuestions(scenes, questions, self._template_lengths[types, template], answers, types, relevant)
 
     def _sample_scenes(self, generator: Generator, batch_size: int) -> RenderedScenes:
@@ -248,12 +249,6 @@ def _encode_template(template: list[str]) -> list[int]:
     """Encode a template as padded indices of `QUESTION_WORDS`, with -1 for the word to fill in."""
     words = (-1 if word in "#@" else QUESTION_WORDS.index(word) for word in template)
     return [*words, *[0] * (MAX_QUESTION_LENGTH - len(template))]
-
-
-def _neighbor_of(types: Int[Tensor, "count questions"], place: Tensor) -> Bool[Tensor, "count questions digits"]:
-    """Mark the digit that answers a question of type left or right, if there is one."""
-    step = (types == RIGHT).long() - (types == LEFT).long()
-    return (torch.arange(len(PLACES)) == (place + step)[..., None]) & (step != 0)[..., None]
 
 
 def compute_answers(

@@ -111,10 +111,9 @@ class SceneGenerator:
     def __post_init__(self) -> None:
         smallest, largest = self.digit_sizes
         if not 2 <= smallest < largest - 1 or self.num_digits * largest > self.size:
-            raise UsageError(
-                f"{self.num_digits} digits of {smallest} to {largest} pixels do not fit into a scene of {self.size}; "
-                "choose fewer or smaller digits, or a larger scene"
-            )
+            digits = f"{self.num_digits} digits of {smallest} to {largest} pixels"
+            remedy = "choose fewer or smaller digits, or a larger scene"
+            raise UsageError(f"{digits} do not fit into a scene of {self.size}; {remedy}")
 
     @property
     def min_separation(self) -> int:
@@ -181,9 +180,8 @@ class SceneGenerator:
         indices = torch.randint(len(self.digits), shape, generator=generator)
         half = self.digits.side // 2
         cuts = torch.randint(self.digits.side - half + 1, (2, *shape), generator=generator)
-        rows, columns = (
-            self._resampling_weights(start, side, cut, half) for start, cut in zip((top, left), cuts, strict=True)
-        )
+        starts = zip((top, left), cuts, strict=True)
+        rows, columns = (self._resampling_weights(start, side, cut, half) for start, cut in starts)
         return _render(rows, self.digits.images[indices], columns).clamp(max=1)
 
     def _resampling_weights(

@@ -19,6 +19,7 @@ __all__ = ["Pinyin", "Reverse", "clean_phrases", "count_dropped_phrases", "split
 
 Split = Literal["train", "valid", "test"]
 SPLITS = ("train", "valid", "test")
+BUCKETS = {0: "valid", 1: "test"}  # of 20 buckets of phrases; the others are train
 Phrases = dict[str, tuple[str, ...]]
 
 
@@ -162,14 +163,13 @@ class Pinyin:
         phrases = _split_phrases()[self.split]
         sounds, train = _collect_syllables(phrases), _collect_syllables(_split_phrases()["train"])
         train_characters = {character for character, _ in train}
+        new_sounds = [set(zip(phrase, syllables, strict=True)) - train for phrase, syllables in phrases.items()]
         return {
             "phrases": len(phrases),
             "characters": len({character for character, _ in sounds}),
             "syllables": len({syllable for _, syllable in sounds}),
             "with new character": sum(not train_characters.issuperset(phrase) for phrase in phrases),
-            "with new sound": sum(
-                not train.issuperset(zip(phrase, syllables, strict=True)) for phrase, syllables in phrases.items()
-            ),
+            "with new sound": sum(map(bool, new_sounds)),
         }
 
 
@@ -225,14 +225,10 @@ def _collect_syllables(phrases: Phrases) -> set[tuple[str, str]]:
 @cache
 def _split_phrases() -> dict[str, Phrases]:
     phrases = clean_phrases(_load_phrases())
-    names = {phrase: _assign_split(phrase) for phrase in sorted(phrases)}
+    names = {phrase: BUCKETS.get(crc32(phrase.encode()) % 20, "train") for phrase in sorted(phrases)}
     train = [phrase for phrase, name in names.items() if name == "train"]
     inside = {phrase[i:j] for phrase in train for i, j in combinations(range(len(phrase) + 1), 2)}
     splits: dict[str, Phrases] = {name: {} for name in SPLITS}
     for phrase, name in names.items():
         splits["train" if phrase in inside else name][phrase] = phrases[phrase]
     return splits
-
-
-def _assign_split(phrase: str) -> str:
-    return {0: "valid", 1: "test"}.get(crc32(phrase.encode()) % 20, "train")

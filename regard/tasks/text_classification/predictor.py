@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import MaxPool
 from regard.data import Tokenizer
-from regard.data.document_batches import DocumentBatch, DocumentBatches, encode_document
+from regard.data.document_batches import DocumentBatch, DocumentBatches
 from regard.data.documents import Document, SplitDocument, Truncation, leading_spaces
 from regard.data.sources import split_by_tokens
 from regard.errors import DataError, EmptyInputError, UnsupportedError
@@ -200,7 +200,7 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
         return self.model(*(tensor.to(self.device) for tensor in inputs)).float().cpu()
 
     def _make_batch(self, documents: Sequence[SplitDocument]) -> DocumentBatch:
-        encoded = [encode_document(document, self.tokenizer) for document in documents]
+        encoded = [self.tokenizer.encode_all(map(" ".join, document)) for document in documents]
         return DocumentBatch.from_documents(encoded)
 
     def _split(self, text: TextOrSentences, row: int) -> tuple[SplitDocument, Truncation]:
