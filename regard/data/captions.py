@@ -199,8 +199,7 @@ class CaptionBatches(ResumableBatches[CaptionBatch]):
         Returns:
             An iterator over batches.
         """
-        for indices in torch.arange(len(self)).split(self.batch_size):
-            yield self.make_batch(indices)
+        return map(self.make_batch, torch.arange(len(self)).split(self.batch_size))
 
     def make_batch(self, indices: Int[Tensor, " batch"]) -> CaptionBatch:
         """Collate the captions of these indices with their images."""

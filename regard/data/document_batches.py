@@ -256,9 +256,7 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         Returns:
             An iterator over batches.
         """
-        order = np.arange(len(self))
-        for indices in split_by_tokens(order, self.words_per_document, self._max_tokens, is_padded=False):
-            yield self.make_batch(indices)
+        return map(self.make_batch, self._split(np.arange(len(self))))
 
     def make_batch(self, indices: IntArray) -> DocumentBatch:
         """Collate the documents of these indices."""
@@ -271,7 +269,9 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
 
     def _plan_batches(self, epoch: int) -> list[IntArray]:
         rng = Random(f"{self._seed} {epoch}")
-        order = np.argsort([rng.random() for _ in range(len(self))], kind="stable")
+        return self._split(np.argsort([rng.random() for _ in range(len(self))], kind="stable"))
+
+    def _split(self, order: IntArray) -> list[IntArray]:
         return split_by_tokens(order, self.words_per_document, self._max_tokens, is_padded=False)
 
 

@@ -102,10 +102,8 @@ def download(
 
 def _read_checksum(checksum_file: Path) -> str | None:
     """Read the checksum of the first download, if there was one."""
-    if not checksum_file.is_file():
-        return None
-    words = checksum_file.read_text(encoding="utf-8", errors="replace").split()
-    return words[0].lower() if words else None
+    text = checksum_file.read_text(encoding="utf-8", errors="replace") if checksum_file.is_file() else ""
+    return text.split()[0].lower() if text.strip() else None
 
 
 def _write_checksum(checksum_file: Path, path: Path, checksum: str) -> Path:

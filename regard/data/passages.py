@@ -195,8 +195,7 @@ class PassageBatches(ResumableBatches[TextBatch]):
             An iterator over batches.
         """
         order = np.argsort(self._passages.lengths, kind="stable")
-        for indices in split_by_tokens(order, self._passages.lengths, self._max_tokens):
-            yield self.make_batch(indices)
+        return map(self.make_batch, split_by_tokens(order, self._passages.lengths, self._max_tokens))
 
     def _plan_batches(self, epoch: int) -> list[IntArray]:
         """Plan batches of passages of similar length, in random order."""

@@ -298,7 +298,7 @@ class QuestionBatch(BatchWithLabels):
         images: the images.
         questions: indices of `QUESTION_WORDS`, padded with 0.
         lengths: words of each question.
-        answers: indices of `ANSWERS`.
+        labels: the answers, indices of `ANSWERS`.
 
     Shape:
         images: (batch, channels, height, width), questions: (batch, questions, words), the others: (batch, questions).
@@ -314,7 +314,7 @@ class QuestionBatch(BatchWithLabels):
     images: Float[Tensor, "batch channels height width"]
     questions: Int[Tensor, "batch questions words"]
     lengths: Int[Tensor, "batch questions"]
-    answers: Int[Tensor, "batch questions"]
+    labels: Int[Tensor, "batch questions"]
 
     @classmethod
     def from_questions(cls, questions: ImageQuestions) -> QuestionBatch:
@@ -328,8 +328,3 @@ class QuestionBatch(BatchWithLabels):
         """
         images = questions.scenes.images[:, None]
         return cls(images, questions.questions, questions.lengths, questions.answers)
-
-    @property
-    def labels(self) -> Int[Tensor, "batch questions"]:
-        """The classes to predict: the answers."""
-        return self.answers

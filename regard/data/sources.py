@@ -98,7 +98,7 @@ class TensorBatch:
 
 
 class BatchWithLabels(TensorBatch):
-    """Base of batches of labeled examples: the last field has the labels, the others are the arguments of the model.
+    """Base of batches of labeled examples: the field `labels`, and the arguments of the model.
 
     Example:
         >>> from regard.data.scenes import ImageBatch
@@ -107,15 +107,17 @@ class BatchWithLabels(TensorBatch):
         ([torch.Size([2, 1, 8, 8])], 2)
     """
 
+    labels: Tensor
+
     @property
     def model_inputs(self) -> tuple[Tensor, ...]:
         """The arguments of the model."""
-        return tuple(vars(self).values())[:-1]
+        return tuple(value for name, value in vars(self).items() if name != "labels")
 
     @property
     def num_tokens(self) -> int:
         """The number of labels to predict."""
-        return int([*vars(self).values()][-1].numel())
+        return int(self.labels.numel())
 
 
 class TensorRows:
@@ -327,6 +329,7 @@ class GeneratedBatches(Generic[SampleT, BatchT]):
             yield self.collate(samples), {"batch": number}
 
 
+@dataclass(eq=False, repr=False)
 class InMemoryBatches(ResumableBatches[BatchT], Generic[ExampleT, BatchT]):
     """Examples in memory, shuffled in every epoch; an epoch is each example once.
 
@@ -343,18 +346,17 @@ class InMemoryBatches(ResumableBatches[BatchT], Generic[ExampleT, BatchT]):
         [2, 1, 2, 1]
     """
 
-    def __init__(
-        self,
-        examples: Sequence[ExampleT],
-        collate: Callable[[Sequence[ExampleT]], BatchT],
-        batch_size: int = 32,
-        seed: int = 0,
-    ) -> None:
-        if not len(examples):
+    examples: Sequence[ExampleT]
+    collate: Callable[[Sequence[ExampleT]], BatchT]
+    batch_size: int = 32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self):
             raise DataError("There are no examples to make batches of.")
-        self.examples, self.collate, self.batch_size, self.seed = examples, collate, batch_size, seed
         self.name = "the examples"
-        self.fingerprint = data_fingerprint({"examples": len(examples), "batch_size": batch_size, "seed": seed})
+        options = {"examples": len(self), "batch_size": self.batch_size, "seed": self.seed}
+        self.fingerprint = data_fingerprint(options)
 
     def __len__(self) -> int:
         return len(self.examples)

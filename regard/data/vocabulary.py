@@ -66,7 +66,7 @@ class Vocabulary:
         if saved["tokens"][: len(SPECIAL_TOKENS)] != SPECIAL_TOKENS:
             raise UsageError(f"the first tokens must be {', '.join(SPECIAL_TOKENS)}")
         merges = [(left, right) for left, right in saved["merges"]]
-        return cls(list(saved["tokens"]), merges, [float(score) for score in saved["scores"]])
+        return cls(list(saved["tokens"]), merges, list(map(float, saved["scores"])))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, for JSON.
