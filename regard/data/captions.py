@@ -269,16 +269,15 @@ def read_captioned_images(files: Sequence[str | PathLike[str]], size: int, color
                 image, texts = _parse_caption_record(file, line_number, line)
                 captions.setdefault(file.parent / image, []).extend(texts)
                 locations.setdefault(file.parent / image, f"{file}, line {line_number}")
+    if not captions:
+        raise DataError(f"There are no captions in {' and '.join(map(str, files))}.")
     pixels = []
-    for path in captions:
+    for path, location in locations.items():
         try:
             pixels.append(read_image(path, size, color))
         except DataError as error:
-            raise DataError(f"{locations[path]}: {error}") from None
-    if not pixels:
-        raise DataError(f"There are no captions in {' and '.join(map(str, files))}.")
-    images = ImageArray(torch.stack(pixels))
-    return CaptionedImages(images, list(captions.values()), [str(path) for path in captions])
+            raise DataError(f"{location}: {error}") from None
+    return CaptionedImages(ImageArray(torch.stack(pixels)), list(captions.values()), list(map(str, captions)))
 
 
 def _parse_caption_record(path: Path, line_number: int, line: str) -> tuple[str, list[str]]:

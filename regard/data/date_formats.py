@@ -124,17 +124,12 @@ def _make_number_pieces(values: range, columns: tuple[int, ...], width: int, sys
 
 
 def _format_number(value: int, width: int, system: str) -> str:
-    if system == "hanidec" and value < 100:
-        return _spell_han_number(value)
+    if system == "hanidec" and value < 100:  # 二十五, not 二五
+        tens, ones = divmod(value, 10)
+        return (HAN_DIGITS[tens] if tens > 1 else "") + ("十" if tens else "") + (HAN_DIGITS[ones] if ones else "")
     text = f"{value % 100:02}" if value > 99 and width == 2 else f"{value:0{width}}"
     digits = HAN_DIGITS if system == "hanidec" else [chr(ord(ZEROS.get(system, "0")) + i) for i in range(10)]
     return "".join(digits[int(digit)] for digit in text)
-
-
-def _spell_han_number(value: int) -> str:
-    """Spell a number under 100 in Chinese and Japanese: 二十五, not 二五."""
-    tens, ones = divmod(value, 10)
-    return (HAN_DIGITS[tens] if tens > 1 else "") + ("十" if tens else "") + (HAN_DIGITS[ones] if ones else "")
 
 
 def _make_literal_piece(text: str, before: tuple[int, ...], after: tuple[int, ...]) -> DatePiece:

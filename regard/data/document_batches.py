@@ -220,24 +220,21 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
     ) -> None:
         self.report, self._max_tokens, self._seed = DocumentReport.from_splitter(splitter), max_tokens, seed
         self.name = str(documents) if not isinstance(documents, list | tuple) else "the documents"
-        names, counts = [], []
-        encoded: list[list[int]] = []
+        names, encoded = [], []
         for document, sentences in iter_usable(documents, splitter, self.report):
             if labels is not None and document.label not in labels:
                 location = f"{document.file}, line {document.line}" if document.line else f"document {self.report.read}"
                 problem = f"invalid label {document.label!r}; the classes are {', '.join(map(repr, labels))}"
                 raise DataError(f"{location}: {problem}; correct it, or train with documents that have it.")
             names.append(document.label)
-            counts.append(len(sentences))
-            encoded += tokenizer.encode_all(map(" ".join, sentences))
+            encoded.append(tokenizer.encode_all(map(" ".join, sentences)))
         if not names:
             raise DataError(f"Nothing of {self.name} can be used: {self.report}")
         self.labels = tuple(sorted(set(names))) if labels is None else tuple(labels)
-        label_ids = {name: i for i, name in enumerate(self.labels)}
-        self._sentences = RaggedArray.from_rows(encoded)
-        self._label_ids = np.array([label_ids[name] for name in names], dtype=np.int64)
+        self._sentences = RaggedArray.from_rows(chain.from_iterable(encoded))
+        self._label_ids = np.array([self.labels.index(name) for name in names], dtype=np.int64)
         self.report.unknown = int((self._sentences.values == UNK_ID).sum())
-        self._sentences_per_document = np.array(counts, dtype=np.int64)
+        self._sentences_per_document = np.array([len(sentences) for sentences in encoded], dtype=np.int64)
         self._starts = np.cumsum(self._sentences_per_document) - self._sentences_per_document
         self.words_per_document = np.add.reduceat(self._sentences.lengths, self._starts)
         limits = [splitter.unit, splitter.max_words, splitter.max_sentences, splitter.overflow]

@@ -12,7 +12,7 @@ from typing import Any
 from regard.data import text_files
 from regard.data.parallel import pluralize
 from regard.data.segmentation import SPLITTERS, split_sentences
-from regard.data.text_files import TextFiles, file_type, line_error, read_lines
+from regard.data.text_files import TextFiles, file_type, line_error, read_lines, select_columns
 from regard.errors import DataError, UsageError
 
 __all__ = ["Document", "DocumentFiles", "DocumentSplitter", "SplitDocument", "Truncation", "leading_spaces"]
@@ -129,9 +129,11 @@ class DocumentFiles(TextFiles):
                 columns, is_header = self._find_columns(path, fields)
                 if is_header:
                     continue
-            if fields:
-                _check_row(path, line_number, fields, columns, limit)
-            label, text = (fields[i] for i in columns) if fields else ("", "")
+            label, text = select_columns(fields, columns, path, line_number) if fields else ("", "")
+            if len(fields) > limit:  # a text would be cut off
+                remedy = "remove the tabs from the text" if file_type(path) == ".tsv" else "put the text in quotes"
+                problem = f"{pluralize(len(fields), 'column')}, but there must be {limit}; {remedy}"
+                raise line_error(path, line_number, f"{problem}, or choose the columns of label and text")
             yield self._make_document(path, line_number, label, text)
 
     def _find_columns(self, path: Path, row: list[str]) -> tuple[tuple[int, int], bool]:
@@ -169,18 +171,6 @@ class DocumentFiles(TextFiles):
             parts = [part.replace("\\n", "\n") for part in parts]
         content = tuple(parts) if isinstance(text, list) else parts[0]
         return Document(content, str(label).strip(), str(path), line_number)
-
-
-def _check_row(path: Path, line_number: int, fields: Sequence[str], columns: tuple[int, int], max_columns: int) -> None:
-    """Refuse a row without one of the columns, or with too many columns, which would cut off a text."""
-    actual = pluralize(len(fields), "column")
-    if max(columns) >= len(fields):
-        problem = f"{actual}, but column {max(columns)} is required (counted from 0)"
-        raise line_error(path, line_number, f"{problem}; correct the line or choose other columns")
-    if len(fields) > max_columns:
-        remedy = "remove the tabs from the text" if file_type(path) == ".tsv" else "put the text in quotes"
-        problem = f"{actual}, but there must be {max_columns}"
-        raise line_error(path, line_number, f"{problem}; {remedy}, or choose the columns of label and text")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ REPAIR_ADVICE = "repair it or leave it out"
 FORMATS_WITH_16_BITS = ("PNG", "PPM")  # images of mode I have 16 bits in these, in some versions of Pillow
 HELD_OUT_ENDS = (300, 450)  # of scikit-learn's 1,797 digits in random order: test, valid, and the rest is train
 MNIST_VALID_COUNT = 5000  # the last of MNIST's 60,000 training images
-MNIST_FILE_PREFIXES = {"train": "train", "valid": "train", "test": "t10k"}
 
 
 def read_image(
@@ -303,7 +302,7 @@ def load_mnist(folder: str | Path, split: Split) -> Digits:
     Example:
         >>> load_mnist("mnist", "test")  # doctest: +SKIP
     """
-    prefix = MNIST_FILE_PREFIXES[split]
+    prefix = "t10k" if split == "test" else "train"
     images, labels = (_read_idx(Path(folder), prefix, suffix) for suffix in ("images-idx3", "labels-idx1"))
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         raise DataError(f"{folder}: the files of MNIST do not match; get all four of them again.")

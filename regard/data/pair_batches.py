@@ -116,8 +116,7 @@ class BatchingConfig:
             Plain values by name.
         """
         values = asdict(self) | {"dropout": list(self.dropouts)}
-        del values["option_names"]
-        return values
+        return {name: value for name, value in values.items() if name != "option_names"}
 
 
 class PairEncoder:

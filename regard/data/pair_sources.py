@@ -141,7 +141,7 @@ class InMemoryPairs(PairSource):
     @property
     def padding_ratio(self) -> float:
         """The share of padding in the batches of the first epoch."""
-        chunk, num_tokens, num_padded = self._encode_epoch(0), 0, 0
+        chunk, num_tokens, num_padded = next(self._read_chunks(0, 0)), 0, 0
         for batch in map(chunk.make_batch, chunk.plan_batches(self.config, 0, 0)):
             num_tokens += int(batch.source_lengths.sum() + batch.target_lengths.sum())
             num_padded += batch.source.numel() + batch.target.numel()
@@ -156,10 +156,7 @@ class InMemoryPairs(PairSource):
         return self.report
 
     def _read_chunks(self, epoch: int, first_chunk: int) -> Iterator[EncodedPairs]:
-        yield self._encode_epoch(epoch)
-
-    def _encode_epoch(self, epoch: int) -> EncodedPairs:
-        return self._encoder.make_chunk(self._pairs, epoch, 0) if self._pairs else self._encoded
+        yield self._encoder.make_chunk(self._pairs, epoch, 0) if self._pairs else self._encoded
 
 
 class StreamedPairs(PairSource):

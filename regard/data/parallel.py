@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from os import PathLike
 
-from regard.data.text_files import TextFiles, count_lines, file_type, get_text, line_error, parse_record, read_lines
+from regard.data import text_files
+from regard.data.text_files import TextFiles, line_error, read_lines, select_columns
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
@@ -84,7 +85,7 @@ class ParallelFiles(TextFiles):
         self.has_columns = columns is not None
         if len(self.paths) not in (1, 2, 3):
             raise DataError(f"Parallel text is one .tsv, one .jsonl or two plain files, not {len(self.paths)} files.")
-        self.file_type = file_type(self.paths[0]) if len(self.paths) == 1 else "plain"
+        self.file_type = text_files.file_type(self.paths[0]) if len(self.paths) == 1 else "plain"
         if self.file_type not in ("plain", ".tsv", ".jsonl"):
             raise DataError(f"{self.paths[0]} is a single file, so it must be a .tsv or .jsonl; or name two files.")
         if len(self.columns) not in (2, 3) or min(self.columns) < 0:
@@ -108,7 +109,7 @@ class ParallelFiles(TextFiles):
         Raises:
             DataError: the files differ in length, or are empty.
         """
-        counts = [count_lines(path) for path in self.paths]
+        counts = [text_files.count_lines(path) for path in self.paths]
         if len(set(counts)) > 1:
             each = ", ".join(f"{path} has {n:,} lines" for path, n in zip(self.paths, counts, strict=True))
             longest = self.paths[counts.index(max(counts))]
@@ -130,23 +131,16 @@ class ParallelFiles(TextFiles):
             if not line.strip():
                 yield "", ""  # a blank line is an empty pair
             elif self.file_type == ".jsonl":
-                record = parse_record(self.paths[0], line_number, line)
-                yield [get_text(record, key, self.paths[0], line_number) for key in self.keys]
+                record = text_files.parse_record(self.paths[0], line_number, line)
+                yield [text_files.get_text(record, key, self.paths[0], line_number) for key in self.keys]
             else:
                 fields = line.split("\t")
-                first = first or (line_number, len(fields))
-                yield self._select_columns(fields, line_number, *first)
-
-    def _select_columns(self, fields: list[str], line_number: int, first_line: int, num_columns: int) -> list[str]:
-        """Select the configured columns; `num_columns` is the number of columns of line `first_line`."""
-        actual = f"{len(fields)} column{'s' * (len(fields) > 1)}"
-        if max(self.columns) >= len(fields):
-            problem = f"{actual}, but column {max(self.columns)} is required (counted from 0)"
-            raise line_error(self.paths[0], line_number, f"{problem}; correct the line or choose other columns")
-        if len(fields) != num_columns and not self.has_columns:
-            problem = f"{actual}, but line {first_line} has {num_columns}"
-            raise line_error(self.paths[0], line_number, f"{problem}; correct the line or choose columns")
-        return [fields[i] for i in self.columns]
+                first_line, num_columns = first = first or (line_number, len(fields))
+                selected = select_columns(fields, self.columns, self.paths[0], line_number)
+                if len(fields) != num_columns and not self.has_columns:
+                    problem = f"{pluralize(len(fields), 'column')}, but line {first_line} has {num_columns}"
+                    raise line_error(self.paths[0], line_number, f"{problem}; correct the line or choose columns")
+                yield selected
 
     def _parse_links(self, fields: Sequence[str], line_number: int) -> tuple[Links | None, Links | None]:
         if len(fields) < 3:

@@ -17,7 +17,7 @@ from regard.errors import DataError
 __all__ = [
     "OPENERS", "READ_ERRORS", "TextFiles", "check_characters", "check_readable", "count_lines",
     "describe_read_error", "file_type", "get_text", "get_value", "json_type_name", "line_error", "parse_json",
-    "parse_record", "read_lines",
+    "parse_record", "read_lines", "select_columns",
 ]  # fmt: skip
 
 BOM = b"\xef\xbb\xbf"
@@ -85,7 +85,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     line_number = 0
     try:
-        with _open(path) as file:
+        with OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
             for line_number, raw in enumerate(file, 1):
                 yield _decode_line(raw.removeprefix(BOM) if line_number == 1 else raw, path, line_number)
     except READ_ERRORS as error:
@@ -133,7 +133,7 @@ def count_lines(path: Path) -> int:
     """
     num_ends, last = 0, b"\n"
     try:
-        with _open(path) as file:
+        with OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
             while block := file.read(BLOCK_SIZE):
                 num_ends += block.count(b"\n")
                 last = block[-1:]
@@ -286,6 +286,31 @@ def get_text(record: Mapping[str, Any], key: str, path: Path, line_number: int) 
     return text
 
 
+def select_columns(fields: Sequence[str], columns: Sequence[int], path: Path, line_number: int) -> list[str]:
+    """Return some columns of a line of a table.
+
+    Args:
+        fields: all columns of the line.
+        columns: the numbers of the columns, counted from 0.
+        path: the file, for messages.
+        line_number: the line number, for messages.
+
+    Returns:
+        The columns.
+
+    Raises:
+        DataError: the line has too few columns.
+
+    Example:
+        >>> select_columns(["a", "b", "c"], (2, 0), Path("a.tsv"), 1)
+        ['c', 'a']
+    """
+    if max(columns) >= len(fields):
+        problem = f"{len(fields)} column{'s' * (len(fields) > 1)}, but column {max(columns)} is required"
+        raise line_error(path, line_number, f"{problem} (counted from 0); correct the line or choose other columns")
+    return [fields[i] for i in columns]
+
+
 def check_characters(text: str, name: str, path: Path, line_number: int) -> None:
     """Raise DataError if a text has characters that are not text.
 
@@ -318,10 +343,6 @@ def line_error(path: Path, line_number: int, message: str) -> DataError:
         a.tsv, line 3: 2 columns, but there must be 3.
     """
     return DataError(f"{path}, line {line_number}: {message}.")
-
-
-def _open(path: Path) -> Any:
-    return OPENERS.get(path.suffix.lower(), open)(path, "rb")
 
 
 def _decode_line(raw: bytes, path: Path, line_number: int) -> str:
