@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from regard.data.parallel import DataReport
 from regard.data.scenes import CAPTION_WORDS, RenderedScenes
 from regard.data.segmentation import separate_characters
 from regard.data.sources import ResumableBatches, TensorBatch, TensorRows, data_fingerprint, seeded_generator
-from regard.data.text_files import line_error, parse_json, read_lines
+from regard.data.text_files import Paths, line_error, parse_json, read_lines
 from regard.data.tokenizer import Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError
@@ -241,7 +240,7 @@ class SceneCaptionCollator:
         return CaptionBatch(scenes.images[:, None], target, torch.full((len(scenes),), target.shape[1]))
 
 
-def read_captioned_images(files: Sequence[str | PathLike[str]], size: int, color: bool = True) -> CaptionedImages:
+def read_captioned_images(files: Paths, size: int, color: bool = True) -> CaptionedImages:
     """Read the images and captions that .jsonl files list.
 
     A line is {"image": path, "captions": [text, ...]}, or has "caption" with one text. Paths are relative to the folder

@@ -110,7 +110,12 @@ class Dates:
         if split not in SPLITS:
             raise UnknownNameError(f"dates have no split {split!r}; choose one of {', '.join(SPLITS)}")
         self.seed, self.split = seed, split
-        codes = LANGUAGE_CODES if languages is None else _check_languages(languages)
+        codes = LANGUAGE_CODES if languages is None else tuple(languages)
+        if not codes:
+            raise UsageError("dates need at least one language; omit languages to use all of them")
+        if unknown := [code for code in codes if code not in LANGUAGE_CODES]:
+            near = get_close_matches(unknown[0], LANGUAGE_CODES, n=3, cutoff=0.4) or LANGUAGE_CODES
+            raise UnknownNameError(f"dates have no language {unknown[0]!r}; similar ones are {', '.join(near)}")
         self.formats = _group_formats(split == "patterns", codes)
         self.dates = _list_dates("test" if split == "patterns" else split)
 
@@ -185,16 +190,6 @@ def _group_formats(is_held_out: bool, codes: Sequence[str]) -> list[list[list[Da
     if not groups:
         raise UsageError(f"no pattern of {', '.join(codes)} is held out; choose more languages")
     return [list(patterns.values()) for patterns in groups.values()]
-
-
-def _check_languages(codes: Sequence[str]) -> list[str]:
-    if not codes:
-        raise UsageError("dates need at least one language; omit languages to use all of them")
-    for code in codes:
-        if code not in LANGUAGE_CODES:
-            near = get_close_matches(code, LANGUAGE_CODES, n=3, cutoff=0.4) or LANGUAGE_CODES
-            raise UnknownNameError(f"dates have no language {code!r}; similar ones are {', '.join(near)}")
-    return list(codes)
 
 
 def text_shape(text: str) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from regard.data import text_files
 from regard.data.parallel import pluralize
 from regard.data.segmentation import SPLITTERS, split_sentences
-from regard.data.text_files import TextFiles, file_type, line_error, read_lines, select_columns
+from regard.data.text_files import Paths, TextFiles, file_type, line_error, read_lines, select_columns
 from regard.errors import DataError, UsageError
 
 __all__ = ["Document", "DocumentFiles", "DocumentSplitter", "SplitDocument", "Truncation", "leading_spaces"]
@@ -80,9 +79,7 @@ class DocumentFiles(TextFiles):
         [('pos', 'A fine film.', 1)]
     """
 
-    def __init__(
-        self, paths: Sequence[str | PathLike[str]], *, columns: Sequence[int | str] = (), escaped: bool = False
-    ) -> None:
+    def __init__(self, paths: Paths, *, columns: Sequence[int | str] = (), escaped: bool = False) -> None:
         super().__init__(paths)
         self.escaped, self.columns = escaped, tuple(columns)
         if self.columns and len(self.columns) != 2:

@@ -21,6 +21,7 @@ __all__ = ["BatchingConfig", "EncodedPairs", "PairBatch", "PairEncoder", "with_l
 
 OVERFLOW_CHOICES = ("drop", "truncate", "error")
 NumberedPair = tuple[SentencePair, int]
+Pairs = Iterable[SentencePair | NumberedPair]
 EncodedPair = tuple[Sequence[int], Sequence[int]]
 
 
@@ -219,7 +220,7 @@ class PairEncoder:
         return EncodedPairs.from_pairs([self.encode_with_dropout(pair, encoded, rng) for pair, encoded in pairs])
 
 
-def with_line_numbers(pairs: Iterable[SentencePair | NumberedPair]) -> Iterator[NumberedPair]:
+def with_line_numbers(pairs: Pairs) -> Iterator[NumberedPair]:
     """Attach line numbers to pairs that have none, counted from 1.
 
     Args:

@@ -10,14 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from regard.data.pair_batches import (
-    BatchingConfig,
-    EncodedPairs,
-    NumberedPair,
-    PairBatch,
-    PairEncoder,
-    with_line_numbers,
-)
+from regard.data.pair_batches import BatchingConfig, EncodedPairs, PairBatch, PairEncoder, Pairs, with_line_numbers
 from regard.data.parallel import DataReport, ParallelFiles, SentencePair
 from regard.data.sources import ChunkPlan, ResumableBatches, data_fingerprint, split_by_tokens
 from regard.data.tokenizer import Tokenizer
@@ -69,7 +62,7 @@ class PairSource(ResumableBatches[PairBatch]):
             pass
         return report
 
-    def _iter_pairs(self, epoch: int) -> Iterable[NumberedPair]:
+    def _iter_pairs(self, epoch: int) -> Iterable[tuple[SentencePair, int]]:
         """Return the pairs of an epoch, for `_read_chunks` and `compute_report`."""
         raise NotImplementedError
 
@@ -118,11 +111,7 @@ class InMemoryPairs(PairSource):
     """
 
     def __init__(
-        self,
-        pairs: Iterable[SentencePair | NumberedPair],
-        source: Tokenizer,
-        target: Tokenizer,
-        config: BatchingConfig | None = None,
+        self, pairs: Pairs, source: Tokenizer, target: Tokenizer, config: BatchingConfig | None = None
     ) -> None:
         name = str(pairs) if isinstance(pairs, ParallelFiles) else "the pairs"
         super().__init__(source, target, config, name)
@@ -197,7 +186,7 @@ class StreamedPairs(PairSource):
         self.num_chunks = -(-num_lines // chunk_size)
         self._set_fingerprint(lines=num_lines, chunk_size=chunk_size)
 
-    def _iter_pairs(self, epoch: int) -> Iterable[NumberedPair]:
+    def _iter_pairs(self, epoch: int) -> Iterable[tuple[SentencePair, int]]:
         return self._pairs
 
 
@@ -236,7 +225,7 @@ class GeneratedPairs(PairSource):
         self._sample = sample
         self._set_fingerprint(generated=chunk_size)
 
-    def _iter_pairs(self, epoch: int) -> Iterable[NumberedPair]:
+    def _iter_pairs(self, epoch: int) -> Iterable[tuple[SentencePair, int]]:
         return with_line_numbers(self._sample(Random(f"{self.config.seed} {epoch} pairs"), self._chunk_size))
 
 

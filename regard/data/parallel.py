@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
-from os import PathLike
 
 from regard.data import text_files
-from regard.data.text_files import TextFiles, line_error, read_lines, select_columns
+from regard.data.text_files import Paths, TextFiles, line_error, read_lines, select_columns
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
@@ -74,11 +73,7 @@ class ParallelFiles(TextFiles):
     """
 
     def __init__(
-        self,
-        paths: Sequence[str | PathLike[str]],
-        *,
-        columns: Sequence[int] | None = None,
-        keys: Sequence[str] = ("source", "target"),
+        self, paths: Paths, *, columns: Sequence[int] | None = None, keys: Sequence[str] = ("source", "target")
     ) -> None:
         super().__init__(paths)
         self.columns, self.keys = (0, 1) if columns is None else tuple(columns), tuple(keys)
@@ -126,7 +121,7 @@ class ParallelFiles(TextFiles):
                     raise DataError(f"{self} changed while they were read; start again.")
                 yield sides
             return
-        first: tuple[int, int] | None = None
+        first: tuple[int, int] | None = None  # the number of the first line, and of its columns
         for line_number, line in enumerate(read_lines(self.paths[0]), 1):
             if not line.strip():
                 yield "", ""  # a blank line is an empty pair
@@ -135,10 +130,10 @@ class ParallelFiles(TextFiles):
                 yield [text_files.get_text(record, key, self.paths[0], line_number) for key in self.keys]
             else:
                 fields = line.split("\t")
-                first_line, num_columns = first = first or (line_number, len(fields))
+                first = first or (line_number, len(fields))
                 selected = select_columns(fields, self.columns, self.paths[0], line_number)
-                if len(fields) != num_columns and not self.has_columns:
-                    problem = f"{pluralize(len(fields), 'column')}, but line {first_line} has {num_columns}"
+                if len(fields) != first[1] and not self.has_columns:
+                    problem = f"{pluralize(len(fields), 'column')}, but line {first[0]} has {first[1]}"
                     raise line_error(self.paths[0], line_number, f"{problem}; correct the line or choose columns")
                 yield selected
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from os import PathLike
 from random import Random
 from typing import ClassVar, NamedTuple
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from regard.data.parallel import TextReport, pluralize
 from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fingerprint, split_by_tokens
-from regard.data.text_files import TextFiles, read_lines
+from regard.data.text_files import Paths, TextFiles, read_lines
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
 from regard.errors import DataError, UsageError
@@ -43,7 +42,7 @@ class PlainTextFiles(TextFiles):
         (['Once upon\\na time.', 'The end.'], 3)
     """
 
-    def __init__(self, paths: Sequence[str | PathLike[str]], separator: str = "blank") -> None:
+    def __init__(self, paths: Paths, separator: str = "blank") -> None:
         super().__init__(paths)
         self.separator = separator
         if not self.paths:

@@ -172,9 +172,8 @@ class QuestionGenerator:
         self._digit_counts = labels.bincount(minlength=len(DIGIT_NAMES))
         if int(self._digit_counts.min()) == 0 or scenes.num_digits != len(PLACES):
             raise UsageError(f"questions are about {len(PLACES)} digits, and need images of all ten")
-        templates = [[template.split() for template in group] for group in QUESTION_TEMPLATES.values()]
-        self._template_lengths = torch.tensor([[len(template) for template in group] for group in templates])
-        self._templates = torch.tensor([[_encode_template(template) for template in group] for group in templates])
+        self._templates = torch.tensor([list(map(_encode_template, group)) for group in QUESTION_TEMPLATES.values()])
+        self._template_lengths = (self._templates != 0).sum(-1)
 
     def sample(self, generator: Generator, batch_size: int) -> ImageQuestions:
         """Generate scenes with a question of each type; an impossible question becomes one of another type.
@@ -245,10 +244,10 @@ class QuestionGenerator:
         return torch.where(use_absent, absent, scenes.labels.gather(1, place))
 
 
-def _encode_template(template: list[str]) -> list[int]:
+def _encode_template(template: str) -> list[int]:
     """Encode a template as padded indices of `QUESTION_WORDS`, with -1 for the word to fill in."""
-    words = (-1 if word in "#@" else QUESTION_WORDS.index(word) for word in template)
-    return [*words, *[0] * (MAX_QUESTION_LENGTH - len(template))]
+    words = [-1 if word in "#@" else QUESTION_WORDS.index(word) for word in template.split()]
+    return words + [0] * (MAX_QUESTION_LENGTH - len(words))
 
 
 def compute_answers(

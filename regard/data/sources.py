@@ -7,7 +7,7 @@ import zlib
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Generator, Tensor
+from torch.utils import _pytree as pytree
 
 from regard.errors import DataError
 
@@ -72,7 +73,7 @@ class TensorBatch:
         Returns:
             The batch on that device.
         """
-        return replace(self, **self._apply(lambda tensor: tensor.to(device)))
+        return replace(self, **pytree.tree_map(lambda tensor: tensor.to(device), vars(self)))
 
     def shard(self: SelfBatch, rank: int, world_size: int) -> SelfBatch:
         """Return the rows of one of several processes: every `world_size`-th, from `rank` on.
@@ -84,17 +85,12 @@ class TensorBatch:
         Returns:
             A batch, which is empty if there are too few rows.
         """
-        rows = self._apply(lambda tensor: tensor[rank::world_size], skip=self.shared)
+        columns = {name: value for name, value in vars(self).items() if name not in self.shared}
+        rows = pytree.tree_map(lambda tensor: tensor[rank::world_size], columns)
         for name, lengths in self.padded.items():
             longest = int(rows[lengths].max()) if len(rows[lengths]) else 0
             rows[name] = rows[name][:, :longest]
         return replace(self, **rows)
-
-    def _apply(self, function: Callable[[Tensor], Tensor], skip: tuple[str, ...] = ()) -> dict[str, Any]:
-        def apply(value: Any) -> Any:
-            return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
-
-        return {name: apply(value) for name, value in vars(self).items() if name not in skip}
 
 
 class BatchWithLabels(TensorBatch):
@@ -322,11 +318,9 @@ class GeneratedBatches(Generic[SampleT, BatchT]):
 
     def batches(self, position: DataPosition | None = None) -> Iterator[tuple[BatchT, DataPosition]]:
         """Iterate over batches without end, from the beginning or from a position, as `ResumableBatches` does."""
-        number = 0 if position is None else int(position["batch"])
-        while True:
+        for number in count(0 if position is None else int(position["batch"])):
             samples = self.sample(seeded_generator(self.seed, number), self.batch_size)
-            number += 1
-            yield self.collate(samples), {"batch": number}
+            yield self.collate(samples), {"batch": number + 1}
 
 
 @dataclass(eq=False, repr=False)

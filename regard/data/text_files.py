@@ -15,11 +15,12 @@ from typing import Any
 from regard.errors import DataError
 
 __all__ = [
-    "OPENERS", "READ_ERRORS", "TextFiles", "check_characters", "check_readable", "count_lines",
+    "OPENERS", "READ_ERRORS", "Paths", "TextFiles", "check_characters", "check_readable", "count_lines",
     "describe_read_error", "file_type", "get_text", "get_value", "json_type_name", "line_error", "parse_json",
     "parse_record", "read_lines", "select_columns",
 ]  # fmt: skip
 
+Paths = Sequence[str | PathLike[str]]
 BOM = b"\xef\xbb\xbf"
 BLOCK_SIZE = 1 << 20
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}  # of compressed files, by suffix
@@ -38,7 +39,7 @@ class TextFiles:
         'a.en and a.de'
     """
 
-    def __init__(self, paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> None:
+    def __init__(self, paths: str | PathLike[str] | Paths) -> None:
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
 
     def __str__(self) -> str:

@@ -16,21 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from regard.data import vocabulary as vocab
 from regard.data.segmentation import UNKNOWN_CHARACTER, is_space_delimited, split_token_group
 from regard.data.sources import IntArray
-from regard.data.vocabulary import (
-    BOS_ID,
-    EOS_ID,
-    MAX_CACHED_WORDS,
-    PAD_ID,
-    SPECIAL_TOKENS,
-    UNK_ID,
-    WORD_MARK,
-    DropoutVariants,
-    Vocabulary,
-    make_pre_tokenizer,
-    train_vocabulary,
-)
+from regard.data.vocabulary import BOS_ID, EOS_ID, MAX_CACHED_WORDS, PAD_ID, UNK_ID, WORD_MARK, Vocabulary
 from regard.errors import DataError, UsageError
 from regard.files import write_atomic
 
@@ -68,10 +57,10 @@ class Tokenizer:
 
     def __init__(self, model_type: str, vocabulary: Vocabulary, nfkc: bool = False, lowercase: bool = False) -> None:
         self.model_type, self.vocabulary, self.nfkc, self.lowercase = model_type, vocabulary, nfkc, lowercase
-        self._pre_tokenize = make_pre_tokenizer(model_type, nfkc, lowercase)
+        self._pre_tokenize = vocab.make_pre_tokenizer(model_type, nfkc, lowercase)
         self._model = vocabulary.build_model(model_type)
         self._cache: dict[str, tuple[int, ...]] = {}
-        self._variants: DropoutVariants | None = None
+        self._variants: vocab.DropoutVariants | None = None
 
     @classmethod
     def train(
@@ -95,10 +84,10 @@ class Tokenizer:
         Returns:
             The tokenizer.
         """
-        pre_tokenize = make_pre_tokenizer(model_type, nfkc, lowercase)
+        pre_tokenize = vocab.make_pre_tokenizer(model_type, nfkc, lowercase)
         if isinstance(texts, str):
             raise TypeError("Tokenizer.train takes many texts, such as the lines of a file, not one string.")
-        return cls(model_type, train_vocabulary(texts, model_type, vocab_size, pre_tokenize), nfkc, lowercase)
+        return cls(model_type, vocab.train_vocabulary(texts, model_type, vocab_size, pre_tokenize), nfkc, lowercase)
 
     def __len__(self) -> int:
         return len(self.vocabulary.tokens)
@@ -156,7 +145,7 @@ class Tokenizer:
         if not 0 <= dropout <= 1:
             raise UsageError(f"invalid value {dropout} for dropout: must be a probability, from 0 to 1.")
         if self._variants is None or self._variants.dropout != dropout:
-            self._variants = DropoutVariants(self.vocabulary, dropout)
+            self._variants = vocab.DropoutVariants(self.vocabulary, dropout)
         return self._variants.draw(self._pre_tokenize(text), rng)
 
     def decode(self, ids: Sequence[int], replacements: Mapping[int, str] | None = None) -> str:
@@ -170,7 +159,7 @@ class Tokenizer:
             The text; an unknown token without a replacement reads `<unk>`.
         """
         is_word = self.model_type == "word"
-        unknown = WORD_MARK + SPECIAL_TOKENS[UNK_ID] if is_word else SPECIAL_TOKENS[UNK_ID]
+        unknown = WORD_MARK + vocab.SPECIAL_TOKENS[UNK_ID] if is_word else vocab.SPECIAL_TOKENS[UNK_ID]
         parts = []
         for position, token in enumerate(self.convert_ids_to_tokens(ids)):
             if replacements and position in replacements:

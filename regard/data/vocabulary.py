@@ -28,7 +28,6 @@ MIN_VOCAB_SIZE = len(SPECIAL_TOKENS) * 2 + 1
 MAX_REPEATS = 10_000  # copies of one piece in one string passed to the trainer
 UNIGRAM_PENALTY = 1e-4  # step by which the unigram trainer separates its rarest characters, in hash order
 WORD_MARK = "▁"  # begins each word, so that joining the pieces restores the spaces
-BASIC_PLANE_END = 0x10000  # punctuation above is ancient, except for emoji
 EMOJI_RANGE = "\U0001f000-\U0001faff"  # a few long ranges keep the pattern fast
 NUM_VARIANTS = 64  # segmentations of a word under dropout
 MAX_CACHED_WORDS = 200_000  # a cache is cleared when it is full
@@ -232,7 +231,7 @@ def _split_subwords(text: str) -> list[str]:
 
 @cache
 def _compile_subword_pattern() -> re.Pattern[str]:
-    basic = map(chr, range(BASIC_PLANE_END))
+    basic = map(chr, range(0x10000))  # punctuation above is ancient, except for emoji
     marks = "".join(re.escape(c) for c in basic if unicodedata.category(c)[0] in "PS" and c != WORD_MARK) + EMOJI_RANGE
     return re.compile(f"{WORD_MARK}?(?:[{marks}]+|[^{WORD_MARK}{marks}]+)")
 
