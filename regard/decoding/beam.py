@@ -29,6 +29,7 @@ BLOCK_SIZE = 64  # tokens; the fastest on a CPU of 32 to 256, for a vocabulary o
 CACHED_ROWS = 16  # rows whose powers fit in the cache of a core, for a vocabulary of 10,000
 SAFE_EXPONENT = 60.0  # between 2^-60 and 2^60 a sum of powers is accurate in float32
 LN2, LOG2E = math.log(2), 1 / math.log(2)
+PaddedLogits = Float[Tensor, "rows padded"]
 
 
 class OpenBeams:
@@ -54,6 +55,12 @@ class OpenBeams:
         self.total_log_prob = self.length_norm.new_zeros(len(self.sentence), 1)
         self.num_finished = torch.zeros_like(self.max_length)
         self.best_scores = self.length_norm.new_full((len(self.sentence), config.num_best), -torch.inf)
+
+    def are_done(self, length: int, config: DecodingConfig) -> Bool[Tensor, " sentences"]:
+        """Which sentences need no step after this length."""
+        hopeless = self.total_log_prob[:, 0] / self.length_norm <= self.best_scores[:, -1]
+        enough = self.num_finished >= config.patience * config.beam_size
+        return hopeless | enough | (self.max_length <= length)
 
     def keep(self, rows: Tensor) -> None:
         """Drop all other rows."""
@@ -111,7 +118,7 @@ def run_beam_search(
 
         previous = torch.arange(len(token), device=token.device)
         beams.total_log_prob, token, rows = unfinished.total, unfinished.token, columns.parent
-        done = None if none_finished and length < shortest else _is_finished(beams, length, config)
+        done = None if none_finished and length < shortest else beams.are_done(length, config)
         if done is not None and bool(done.any()):
             record.add(columns.select(~done), finished, columns.select(done))
             beams.keep(~done)
@@ -126,13 +133,6 @@ def run_beam_search(
                 fast.reorder_beams(rows)
             coverage.reorder(rows.flatten())
     return record
-
-
-def _is_finished(beams: OpenBeams, length: int, config: DecodingConfig) -> Bool[Tensor, " sentences"]:
-    """Which sentences need no further step."""
-    hopeless = beams.total_log_prob[:, 0] / beams.length_norm <= beams.best_scores[:, -1]
-    enough = beams.num_finished >= config.patience * config.beam_size
-    return hopeless | enough | (beams.max_length <= length)
 
 
 def _take_unfinished(
@@ -262,7 +262,7 @@ class ContinuationRanker:
         self.forbidden_early = torch.tensor((*forbidden, specials.eos), device=device)
         self.logits_buffer = self.power_buffer = torch.empty(0, 0, device=device)
 
-    def to_base2(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows padded"]:
+    def to_base2(self, logits: Float[Tensor, "rows vocab"]) -> PaddedLogits:
         """Logits / ln 2, padded with -inf to whole blocks, in a buffer of this object."""
         rows, vocab = logits.shape
         if len(self.logits_buffer) < rows:
@@ -273,11 +273,7 @@ class ContinuationRanker:
         return buffer
 
     def rank(
-        self,
-        base2_logits: Float[Tensor, "rows padded"],
-        total: Float[Tensor, "sentences width"],
-        count: int,
-        length: int,
+        self, base2_logits: PaddedLogits, total: Float[Tensor, "sentences width"], count: int, length: int
     ) -> Continuations:
         """The best `count` continuations of every beam with token number `length`.
 
@@ -321,7 +317,7 @@ class ContinuationRanker:
     def _excluded(self, length: int) -> Int[Tensor, " excluded"]:
         return self.forbidden_early if length <= self.min_length else self.forbidden
 
-    def _log2_sum(self, base2_logits: Float[Tensor, "rows padded"], length: int) -> Float[Tensor, " rows"]:
+    def _log2_sum(self, base2_logits: PaddedLogits, length: int) -> Float[Tensor, " rows"]:
         """log2 of the sum of all powers, before any token is excluded."""
         rows = CACHED_ROWS if base2_logits.device.type == "cpu" else len(base2_logits)
         if len(self.power_buffer) < min(rows, len(base2_logits)):

@@ -14,12 +14,10 @@ from regard.attention import Attention, AttentionOutput, Normalizer, ProjectedKV
 from regard.attention.module import Device, Dtype, FactoryKwargs, reset_modules
 from regard.errors import UsageError
 from regard.models.image_models import GridModel, Images
-from regard.models.layers import CellState, FastDropout, LSTMCell
+from regard.models.layers import CellState, FastDropout, LSTMCell, TargetTokens
 from regard.models.rnn_decoding import DecoderOutput
 
 __all__ = ["CaptionDecoderState", "PartialSample", "ShowAttendTell", "doubly_stochastic_penalty"]
-
-TargetTokens = Int[Tensor, "batch tgt_len"]
 
 
 class ShowAttendTell(GridModel):
@@ -50,6 +48,8 @@ class ShowAttendTell(GridModel):
         >>> model(torch.rand(2, 49, 8), torch.randint(4, 11, (2, 5))).shape
         torch.Size([2, 5, 11])
     """
+
+    repr_settings = ("soft_fraction",)
 
     def __init__(
         self,
@@ -106,14 +106,13 @@ class ShowAttendTell(GridModel):
         """
         projected_kv, state = self.encode(images, soft_fraction)
         embedded = self.dropout(self.tgt_embed(target))
-        top_states, contexts, outputs = [], [], []
+        steps = []
         for projected in self.cell.project_input(embedded).unbind(1):
             state, context, output = self.decode_step(projected, projected_kv, state)
-            top_states.append(state[0])
-            contexts.append(context)
-            outputs.append(output)
+            steps.append((state[0], context, output))
+        top_states, contexts, outputs = zip(*steps, strict=True)
         hidden = self.readout(torch.stack(top_states, 1), torch.stack(contexts, 1), embedded)
-        return DecoderOutput(hidden, outputs)
+        return DecoderOutput(hidden, list(outputs))
 
     def encode(self, images: Tensor, soft_fraction: float | Tensor | None = None) -> tuple[ProjectedKV, CellState]:
         """The attention over the grid, with its keys projected, and the initial state."""
@@ -140,9 +139,6 @@ class ShowAttendTell(GridModel):
     def readout(self, top_hidden: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
         """The input of `lm_head`, of one step or of many."""
         return self.dropout(torch.tanh(embedded + self.readout_proj(torch.cat([top_hidden, context], -1))))
-
-    def extra_repr(self) -> str:
-        return f"soft_fraction={self.soft_fraction}"
 
 
 class PartialSample(Normalizer):

@@ -27,6 +27,7 @@ Tokens = Int[Tensor, " tokens"]  # of all sentences of all documents, end to end
 Lengths = Int[Tensor, " sentences"]  # tokens of each sentence
 Counts = Int[Tensor, " documents"]  # sentences of each document
 RowCounts = Int[Tensor, " rows"]
+Pool = AttentionPool | MaxPool
 RowIndices = Int[Tensor, "rows longest"]
 Vectors = Float[Tensor, "vectors dim"]
 PooledRows = tuple[Float[Tensor, "rows pooled_dim"], Float[Tensor, "rows longest"] | None]
@@ -70,8 +71,8 @@ class HierarchicalAttentionNetwork(ResettableModule):
         self,
         vocab_size: int,
         num_classes: int,
-        word_pool: AttentionPool | MaxPool,
-        sentence_pool: AttentionPool | MaxPool,
+        word_pool: Pool,
+        sentence_pool: Pool,
         *,
         embed_dim: int = 100,
         hidden_dim: int = 100,
@@ -154,7 +155,7 @@ class FlatDocumentClassifier(ResettableModule):
     def __init__(
         self,
         encoder: nn.Module,
-        pool: AttentionPool | MaxPool,
+        pool: Pool,
         embed_dim: int,
         num_classes: int,
         *,
@@ -237,15 +238,7 @@ class HANLevel(ResettableModule):
     Reference: Yang et al. (2016), eq. 1 to 7 and 8 to 10.
     """
 
-    def __init__(
-        self,
-        input_dim: int,
-        hidden_dim: int,
-        pool: AttentionPool | MaxPool,
-        *,
-        device: Device = None,
-        dtype: Dtype = None,
-    ):
+    def __init__(self, input_dim: int, hidden_dim: int, pool: Pool, *, device: Device = None, dtype: Dtype = None):
         super().__init__()
         self.rnn = nn.GRU(input_dim, hidden_dim // 2, bidirectional=True, device=device, dtype=dtype)
         self.pool = pool
@@ -295,7 +288,7 @@ def pack_rows(vectors: Vectors, lengths: RowCounts) -> tuple[PackedSequence, Row
 
 
 def pool_rows(
-    pool: AttentionPool | MaxPool, vectors: Vectors, indices: RowIndices, lengths: RowCounts, need_weights: bool = False
+    pool: Pool, vectors: Vectors, indices: RowIndices, lengths: RowCounts, need_weights: bool = False
 ) -> PooledRows:
     """Pool rows in groups of similar length, each padded to its longest row; one gather serves all groups.
 

@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.attention import MultiHead, padding, window
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
-from regard.models.layers import FastDropout, TokenEmbedding
+from regard.models.layers import FastDropout, Lengths, TokenEmbedding
 from regard.models.transformer_layers import TransformerEncoderLayer, _ResidualLayer
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "SelfAttentionLayer",
 ]  # fmt: skip
 
-Lengths = Int[Tensor, " batch"]
 Vectors = Float[Tensor, "batch seq_len embed_dim"]
 
 
@@ -293,6 +292,8 @@ class LocalAttentionBlock(SelfAttentionBlock):
         torch.Size([2, 5, 12])
     """
 
+    repr_settings = ("radius",)
+
     def __init__(
         self, embed_dim: int, num_heads: int = 4, *, radius: int = 16, device: Device = None, dtype: Dtype = None
     ):
@@ -302,6 +303,3 @@ class LocalAttentionBlock(SelfAttentionBlock):
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
         mask = window(self.radius, self.radius)
         return self.self_attn(x, mask=mask if lengths is None else mask & padding(lengths)).context
-
-    def extra_repr(self) -> str:
-        return f"radius={self.radius}"

@@ -57,6 +57,8 @@ class ConvBackbone(ResettableModule):
         torch.Size([2, 48, 32])
     """
 
+    repr_settings = ("in_channels", "feature_dim")
+
     def __init__(
         self,
         in_channels: int = 3,
@@ -102,9 +104,6 @@ class ConvBackbone(ResettableModule):
         positions = grid_position_encoding(*x.shape[2:]).to(x).expand(len(x), -1, -1, -1)
         features = torch.relu(self.out_proj(torch.cat((x, positions), 1)))
         return torch.cat((features, positions), 1).flatten(2).mT
-
-    def extra_repr(self) -> str:
-        return f"in_channels={self.in_channels}, feature_dim={self.feature_dim}"
 
 
 def grid_position_encoding(height: int, width: int) -> Float[Tensor, "position height width"]:

@@ -13,12 +13,11 @@ from regard.attention import KVCache, causal
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
 from regard.models.hybrid_encoder import HybridEncoder
-from regard.models.layers import TokenEmbedding, untie
+from regard.models.layers import Lengths, TokenEmbedding, untie
 from regard.models.transformer_layers import TransformerEncoder
 
 __all__ = ["CausalDecoderState", "CausalLM", "MaskedLM"]
 
-Lengths = Int[Tensor, " batch"]
 Vectors = Float[Tensor, "batch seq_len embed_dim"]
 
 
@@ -80,9 +79,7 @@ class CausalLM(ResettableModule):
         """The input of `lm_head`, for losses that compute logits in chunks."""
         return self.decoder(self.embed(tokens), causal())
 
-    def start_decoding(
-        self, source: Int[Tensor, "batch seq_len"], source_lengths: Int[Tensor, " batch"]
-    ) -> CausalDecoderState:
+    def start_decoding(self, source: Int[Tensor, "batch seq_len"], source_lengths: Lengths) -> CausalDecoderState:
         """Run the model over prefixes, all of one length, and return a state that takes one token per step."""
         if bool((source_lengths != source.shape[1]).any()):
             raise UsageError(

@@ -17,12 +17,16 @@ from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModu
 from regard.errors import UsageError
 
 __all__ = [
-    "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell", "MakePositions",
-    "RNNCell", "TokenEmbedding", "untie",
+    "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell", "Lengths", "Logits",
+    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "untie",
 ]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
 MakePositions = Callable[[], nn.Module | None]
+SourceTokens = Int[Tensor, "batch src_len"]
+TargetTokens = Int[Tensor, "batch tgt_len"]
+Lengths = Int[Tensor, " batch"]
+Logits = Float[Tensor, "batch tgt_len vocab"]
 CellState = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (batch, hidden_dim)
 
 
@@ -47,6 +51,8 @@ class FastDropout(ResettableModule):
     Reference: Srivastava et al. (2014), "Dropout", JMLR 15.
     """
 
+    repr_settings = ("p",)
+
     def __init__(self, p: float):
         super().__init__()
         if not 0 <= p < 1:
@@ -60,16 +66,14 @@ class FastDropout(ResettableModule):
             return F.dropout(x, self.p)
         return _DropoutFunction.apply(x, min(round(self.p * NUM_LEVELS), NUM_LEVELS - 1))
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
 
 class _DropoutFunction(torch.autograd.Function):
     """Dropout that saves one byte per element for backward, not a matrix of factors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
-        bits = _random_uint16(x.numel())
+        seed = int(torch.randint(1 << 62, ()))
+        bits = np.random.SFC64(seed).random_raw(-(-x.numel() // 4)).view(np.uint16)[: x.numel()]
         mask = torch.from_numpy((bits >= threshold).view(np.uint8)).view(x.shape)  # uint8 multiplies faster than bool
         ctx.save_for_backward(mask)
         ctx.factor = NUM_LEVELS / (NUM_LEVELS - threshold)
@@ -79,12 +83,6 @@ class _DropoutFunction(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return (grad_output * mask).mul_(ctx.factor), None
-
-
-def _random_uint16(count: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    """`count` random integers from 0 to 65535, seeded by PyTorch's default generator."""
-    seed = int(torch.randint(1 << 62, ()))
-    return np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.uint16)[:count]
 
 
 class RNNCell(ResettableModule):

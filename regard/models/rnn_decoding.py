@@ -13,7 +13,7 @@ from regard.attention import AttentionOutput, ProjectedKV, padding, softmax
 from regard.attention.observers import WATCHERS
 from regard.errors import UnsupportedError
 from regard.models.fast_decoding import RecurrentState, cached_output_projection
-from regard.models.layers import CellState
+from regard.models.layers import CellState, Lengths, SourceTokens, TargetTokens
 
 if TYPE_CHECKING:
     from regard.models.rnn_seq2seq import RNNSeq2Seq
@@ -95,18 +95,17 @@ class EncoderMemory:
 
     def attend(self, query: Float[Tensor, "rows queries dim"], t: int) -> tuple[Tensor, AttentionOutput | None]:
         """Contexts of the queries of step t, and the attention if there is one."""
+        width = self.beam_width
         if self.projected_kv is None:
-            final = self.final_state
-            if self.beam_width > 1:
-                final = final.repeat_interleave(self.beam_width, 0)
+            final = self.final_state if width == 1 else self.final_state.repeat_interleave(width, 0)
             return final[:, None].expand(-1, query.shape[1], -1), None
-        positions: dict[str, Any] = {"query_positions": t} if self.needs_positions else {}
-        if self.beam_width == 1:
-            output = self.projected_kv(query, **positions)
-            return output.context, output
+        options: dict[str, Any] = {}
         if self.needs_positions:
-            positions["query_positions"] = torch.full((self.beam_width,), t, device=query.device)
-        output = self.projected_kv(query.view(-1, self.beam_width, query.shape[-1]), **positions)
+            options["query_positions"] = t if width == 1 else torch.full((width,), t, device=query.device)
+        if width == 1:
+            output = self.projected_kv(query, **options)
+            return output.context, output
+        output = self.projected_kv(query.view(-1, width, query.shape[-1]), **options)
         return output.context.reshape(len(query), 1, -1), output
 
     def reorder(self, sentences: Tensor) -> EncoderMemory:
@@ -165,10 +164,7 @@ class RNNDecoderState(RecurrentState):
 
 @torch.no_grad()
 def posterior_alignment(
-    model: RNNSeq2Seq,
-    source: Int[Tensor, "batch src_len"],
-    source_lengths: Int[Tensor, " batch"],
-    target: Int[Tensor, "batch tgt_len"],
+    model: RNNSeq2Seq, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
 ) -> Float[Tensor, "batch tgt_len-1 src_len"]:
     """Posterior probability that each target token comes from each source position, by Bayes' rule.
 
@@ -199,38 +195,22 @@ def posterior_alignment(
     memory, state = model.encode(source, source_lengths)
     if memory.projected_kv is None:
         raise UnsupportedError("posterior_alignment: a model without attention has no weights to correct")
-    embedded, weights = model.tgt_embed(target[:, :-1]), []
+    encoder_states, embedded, weights = memory.projected_kv.value, model.tgt_embed(target[:, :-1]), []
+    batch, src_len = encoder_states.shape[:2]
+    chunk_size = max(1, MAX_LOGITS // (src_len * model.lm_head.out_features))
     for t, projected in enumerate(model.first_cell.project_input(embedded).unbind(1)):
         next_state, _, output = model.decode_step(projected, memory, state, t)
         assert output is not None
-        log_likelihood = _word_log_likelihood(
-            model, memory.projected_kv.value, projected, embedded[:, t], state, next_state, target[:, t + 1]
-        )
+        chunks = []  # log-probabilities of the tokens if the context were the encoder state of one position only
+        for rows in torch.arange(batch, device=encoder_states.device).split(chunk_size):
+            repeated = rows.repeat_interleave(src_len)
+            context, top_hidden = encoder_states[rows].flatten(0, 1), next_state.top_hidden[repeated]
+            if model.order == "bahdanau":  # the step itself depends on the context
+                states = state.reorder(repeated).states
+                top_hidden = model._step_cells(projected[repeated], context, states)[-1][0]
+            logits = model.lm_head(model.readout(top_hidden, context, embedded[repeated, t]))
+            chunks.append(logits.gather(1, target[repeated, t + 1, None]).squeeze(1) - logits.logsumexp(-1))
+        log_likelihood = torch.cat(chunks).view(batch, src_len)
         weights.append(softmax(output.weights.squeeze(1).log() + log_likelihood))
         state = next_state
     return torch.stack(weights, 1)
-
-
-def _word_log_likelihood(
-    model: RNNSeq2Seq,
-    encoder_states: Tensor,
-    projected_input: Tensor,
-    embedded: Tensor,
-    state: RNNState,
-    next_state: RNNState,
-    token: Tensor,
-) -> Float[Tensor, "batch src_len"]:
-    """Log-probability of each token if the context were the encoder state of one position only."""
-    batch, src_len = encoder_states.shape[:2]
-    chunk_size = max(1, MAX_LOGITS // (src_len * model.lm_head.out_features))
-    chunks = []
-    for rows in torch.arange(batch, device=encoder_states.device).split(chunk_size):
-        repeated = rows.repeat_interleave(src_len)
-        context = encoder_states[rows].flatten(0, 1)
-        top_hidden = next_state.top_hidden[repeated]
-        if model.order == "bahdanau":  # the step itself depends on the context
-            states = state.reorder(repeated).states
-            top_hidden = model._step_cells(projected_input[repeated], context, states)[-1][0]
-        logits = model.lm_head(model.readout(top_hidden, context, embedded[repeated]))
-        chunks.append(logits.gather(1, token[repeated, None]).squeeze(1) - logits.logsumexp(-1))
-    return torch.cat(chunks).view(batch, src_len)

@@ -74,6 +74,8 @@ class RNNSeq2Seq(ResettableModule):
         torch.Size([2, 7, 13])
     """
 
+    repr_settings = ("order", "input_feeding", "tie_embeddings")
+
     def __init__(
         self,
         src_vocab_size: int,
@@ -154,7 +156,7 @@ class RNNSeq2Seq(ResettableModule):
 
     def forward_with_weights(
         self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> tuple[Float[Tensor, "batch tgt_len vocab"], list[Float[Tensor, "batch 1 tgt_len src_len"]]]:
+    ) -> tuple[Logits, list[Float[Tensor, "batch 1 tgt_len src_len"]]]:
         """Logits, and the attention weights of `attention_weights`, from one pass."""
         output = self.decode(source, source_lengths, target)
         return self.lm_head(output.hidden), _stack_weights(output)
@@ -183,13 +185,11 @@ class RNNSeq2Seq(ResettableModule):
         embedded = self.dropout(self.tgt_embed(target))
         if self.order == "luong" and not self.input_feeding:
             return self._decode_parallel(embedded, memory, state)
-        top_states, contexts, input_feeds, outputs = [], [], [], []
+        steps = []
         for t, projected in enumerate(self.first_cell.project_input(embedded).unbind(1)):
             state, context, output = self.decode_step(projected, memory, state, t)
-            top_states.append(state.top_hidden)
-            contexts.append(context)
-            input_feeds.append(state.input_feed)
-            outputs.append(output)
+            steps.append((state.top_hidden, context, state.input_feed, output))
+        top_states, contexts, input_feeds, outputs = zip(*steps, strict=True)
         attention = [output for output in outputs if output is not None]
         if self.order == "luong":
             return DecoderOutput(self.dropout(torch.stack(input_feeds, 1)), attention)
@@ -267,9 +267,6 @@ class RNNSeq2Seq(ResettableModule):
 
     def _attentional_state(self, top_hidden: Tensor, context: Tensor) -> Tensor:
         return torch.tanh(self.readout_proj(torch.cat([top_hidden, context], -1)))
-
-    def extra_repr(self) -> str:
-        return f"order={self.order}, input_feeding={self.input_feeding}, tie_embeddings={self.tie_embeddings}"
 
 
 def _stack_weights(output: DecoderOutput) -> list[Tensor]:

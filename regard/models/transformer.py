@@ -16,17 +16,13 @@ from torch import Tensor, nn
 from regard.attention import AttentionOutput, KVCache, MultiHead, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
-from regard.models.layers import MakePositions, TokenEmbedding, untie
+from regard.models.layers import Lengths, Logits, MakePositions, SourceTokens, TargetTokens, TokenEmbedding, untie
 from regard.models.transformer_fast import FusedDecoderState, fuse_decoder
 from regard.models.transformer_layers import MakeAttention, TransformerDecoder, TransformerEncoder
 
 __all__ = ["TieEmbeddings", "Transformer", "TransformerDecoderState"]
 
 TieEmbeddings = Literal["none", "output", "all"]
-SourceTokens = Int[Tensor, "batch src_len"]
-TargetTokens = Int[Tensor, "batch tgt_len"]
-Lengths = Int[Tensor, " batch"]
-Logits = Float[Tensor, "batch tgt_len vocab"]
 Hidden = Float[Tensor, "batch tgt_len embed_dim"]
 Weights = list[Float[Tensor, "batch heads tgt_len-1 src_len"]]
 
@@ -127,7 +123,7 @@ class Transformer(ResettableModule):
 
     def forward_with_weights(
         self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens
-    ) -> tuple[Float[Tensor, "batch tgt_len vocab"], list[Float[Tensor, "batch heads tgt_len src_len"]]]:
+    ) -> tuple[Logits, list[Float[Tensor, "batch heads tgt_len src_len"]]]:
         """Logits, and the cross-attention weights of each decoder layer, from one pass."""
         hidden, outputs = self._decode(source, source_lengths, target)
         return self.lm_head(hidden), [output.weights for output in outputs]

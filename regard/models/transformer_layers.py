@@ -74,6 +74,7 @@ class TransformerEncoder(ResettableModule):
 class _ResidualLayer(ResettableModule):
     """Shared by encoder and decoder layers: a sublayer with dropout, a residual connection and layer norm."""
 
+    repr_settings = ("norm_first",)
     dropout: FastDropout
     norm_first: bool
 
@@ -82,9 +83,6 @@ class _ResidualLayer(ResettableModule):
         if self.norm_first:
             return x + self.dropout(sublayer(norm(x)))
         return norm(x + self.dropout(sublayer(x)))
-
-    def extra_repr(self) -> str:
-        return f"norm_first={self.norm_first}"
 
 
 class TransformerEncoderLayer(_ResidualLayer):
