@@ -23,8 +23,6 @@ from regard.errors import UsageError
 
 __all__ = ["Algorithm", "AssociativeRecall", "Copy", "DynamicNGrams", "PrioritySort", "RepeatCopy", "SequenceBatch"]
 
-SizeRanges = Mapping[str, tuple[int, int]]  # the smallest and largest value of each size
-
 
 @dataclass(frozen=True)
 class SequenceBatch(TensorBatch):
@@ -67,7 +65,7 @@ class Algorithm(ABC):
         (5, 4)
     """
 
-    sizes: SizeRanges
+    sizes: Mapping[str, tuple[int, int]]  # the smallest and largest value of each
     num_bits: int = 8
     name: ClassVar[str]
     size_names: ClassVar[tuple[str, ...]]

@@ -169,9 +169,8 @@ class CaptionBatches(ResumableBatches[CaptionBatch]):
         max_length: int = 50,
         seed: int = 0,
     ) -> None:
-        self.name = "the captions"
+        self.name, self.report = "the captions", DataReport(max_length)
         self.images, self.batch_size, self._seed = captioned_images.images, batch_size, seed
-        self.report = DataReport(max_length)
         captions, image_indices = [], []
         for image, texts in enumerate(captioned_images.captions):
             for ids in map(tokenizer.encode, map(separate_characters, texts)):

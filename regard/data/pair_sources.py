@@ -181,8 +181,7 @@ class StreamedPairs(PairSource):
         chunk_size: int = 50_000,
     ) -> None:
         super().__init__(source, target, config, str(pairs), chunk_size)
-        self._pairs = pairs
-        num_lines = pairs.count_lines()
+        self._pairs, num_lines = pairs, pairs.count_lines()
         self.num_chunks = -(-num_lines // chunk_size)
         self._set_fingerprint(lines=num_lines, chunk_size=chunk_size)
 

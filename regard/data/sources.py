@@ -349,8 +349,7 @@ class InMemoryBatches(ResumableBatches[BatchT], Generic[ExampleT, BatchT]):
         if not len(self):
             raise DataError("There are no examples to make batches of.")
         self.name = "the examples"
-        options = {"examples": len(self), "batch_size": self.batch_size, "seed": self.seed}
-        self.fingerprint = data_fingerprint(options)
+        self.fingerprint = data_fingerprint({"examples": len(self), "batch_size": self.batch_size, "seed": self.seed})
 
     def __len__(self) -> int:
         return len(self.examples)
