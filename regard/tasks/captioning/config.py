@@ -93,12 +93,8 @@ OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
 }
 
 SCENE_SCHEDULE = {"schedule": "cosine", "lr": 3e-3, "warmup_steps": 200, "steps": 6000, "batch_size": 32}
-SCENE_DEFAULTS = {
-    "monitor": "captions",
-    **SCENE_SCHEDULE,
-    "average_last": 3,
-    "entropy_bonus": 0.001,  # soft attention finds the digits; a larger bonus only blurs it
-}
+# Soft attention finds the digits; a larger entropy bonus only blurs it.
+SCENE_DEFAULTS = {"monitor": "captions", **SCENE_SCHEDULE, "average_last": 3, "entropy_bonus": 0.001}
 
 PHOTOGRAPH_MODEL = {"min_word_count": 5, "embed_dim": 256, "hidden_dim": 512, "dropout": 0.5, "beam_size": 5}
 PHOTOGRAPH_SCHEDULE = {"schedule": "cosine", "lr": 1e-3, "warmup_steps": 400, "steps": 3000}

@@ -304,9 +304,8 @@ def flickr8k(config: CaptioningConfig) -> CaptionSplits:
     def load_split(split: str) -> LazyExamples[CaptionedImages]:
         return _lazy(lambda: _add_baselines(_read_flickr(texts, features, split), train))
 
-    return CaptionSplits(
-        train, load_split("dev"), {"test": load_split("test")}, feature_dim=_read_features(features).shape[0]
-    )
+    dim = _read_features(features).shape[0]
+    return CaptionSplits(train, load_split("dev"), {"test": load_split("test")}, feature_dim=dim)
 
 
 def _add_baselines(images: CaptionedImages, train: LazyExamples[CaptionedImages]) -> CaptionedImages:

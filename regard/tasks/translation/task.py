@@ -74,9 +74,8 @@ class EvalPairs(EvalBatches[PairBatch]):
     """
 
     def __init__(self, pairs: list[SentencePair], report: DataReport, processor: TranslationProcessor):
-        super().__init__(
-            (batch for batch, _ in pair_sources.iter_eval_batches(pairs, processor.source, processor.target)), report
-        )
+        batches = pair_sources.iter_eval_batches(pairs, processor.source, processor.target)
+        super().__init__((batch for batch, _ in batches), report)
         self.pairs = pairs
 
 
@@ -244,15 +243,13 @@ def _build_transformer(config: TranslationConfig, src_vocab_size: int, tgt_vocab
 
 
 def _build_rnn(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: int) -> RNNSeq2Seq:
-    hidden_dim, num_directions = config.hidden_dim, 1 + config.bidirectional
+    hidden_dim, num_directions, scope = config.hidden_dim, 1 + config.bidirectional, config.attention_scope
     encoder_dim = config.encoder_hidden_dim or hidden_dim // num_directions
     attention = None
-    if config.attention_scope != "none":
+    if scope != "none":
         score = mechanisms.build_score(config.score, hidden_dim, num_directions * encoder_dim, hidden_dim)
         normalize = mechanisms.build_normalizer(config.normalize)
-        attention = mechanisms.build_attention(
-            config.attention_scope, score, normalize, hidden_dim, hidden_dim, config.window_radius
-        )
+        attention = mechanisms.build_attention(scope, score, normalize, hidden_dim, hidden_dim, config.window_radius)
     return RNNSeq2Seq(
         src_vocab_size,
         tgt_vocab_size,
