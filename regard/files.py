@@ -1,4 +1,4 @@
-"""Files that are either complete or absent, their checksums, and errors of the disk in one sentence."""
+"""Files that are either complete or absent, values for JSON, checksums, and errors of the disk in one sentence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError, StorageError
 
 __all__ = [
-    "DISK_FULL_ERRNOS", "replace_atomic", "sha256_of_bytes", "sha256_of_file", "storage_errors", "sync_folder",
-    "write_and_sync", "write_atomic", "write_json",
+    "DISK_FULL_ERRNOS", "replace_atomic", "replace_non_finite", "sha256_of_bytes", "sha256_of_file", "storage_errors",
+    "sync_folder", "write_and_sync", "write_atomic", "write_json",
 ]  # fmt: skip
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, a quota, the size of one file
@@ -123,6 +124,23 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         {'a': 1}
     """
     write_atomic(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+
+
+def replace_non_finite(value: Any) -> Any:
+    """The same value for JSON, which has neither NaN nor infinity: null stands for them.
+
+    Args:
+        value: plain values, also nested
+
+    Example:
+        >>> replace_non_finite({"loss": float("nan"), "steps": (1, 2)})
+        {'loss': None, 'steps': [1, 2]}
+    """
+    if isinstance(value, Mapping):
+        return {key: replace_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256_of_bytes(content: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from itertools import product
@@ -14,8 +13,10 @@ import typer
 from regard.cli.arguments import AsJson, Lang, OverlongInput, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.evaluate import evaluate_splits, load_splits
 from regard.cli.info import get_metrics
-from regard.cli.output import make_table, print_blocks, print_json, print_status, print_summaries, replace_non_finite
+from regard.cli.output import make_table, print_blocks, print_json, print_status, print_summaries
+from regard.config import split_override
 from regard.errors import ConfigError, DivergedError, InputTooLongError, RunError, UnknownNameError, UsageError
+from regard.files import replace_non_finite, write_json
 
 if TYPE_CHECKING:
     from regard.training import RunFolder
@@ -165,7 +166,7 @@ def expand_grid(overrides: Sequence[str]) -> tuple[list[str], list[dict[str, str
     shared: list[str] = []
     choices: dict[str, list[str]] = {}
     for override in overrides:
-        name, value = _option_name(override), override.partition("=")[2]
+        name, value = split_override(override)
         values = list(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
         if name in LISTS or len(values) < 2:
             shared.append(override)
@@ -185,10 +186,6 @@ def grid_folder_name(choice: dict[str, str]) -> str:
         'score=dot,normalize=topk(4)'
     """
     return re.sub(r"[^\w.=,()+-]", "_", ",".join(f"{name}={value}" for name, value in choice.items()))
-
-
-def _option_name(override: str) -> str:
-    return override.partition("=")[0].strip().replace("-", "_")
 
 
 def _train_choices(recipe: str, shared: list[str], choices: list[dict[str, str]], out: Path) -> dict[str, Any]:
@@ -216,7 +213,7 @@ def _train_choice(recipe: str, overrides: Sequence[str], folder: Path) -> dict[s
 
     try:
         config = make_config(recipe, overrides).resolve_paths()
-        row = run_trial(recipe, folder, **{name: getattr(config, name) for name in map(_option_name, overrides)})
+        row = run_trial(recipe, folder, **{name: getattr(config, name) for name, _ in map(split_override, overrides)})
     except (ConfigError, InputTooLongError, DivergedError) as error:
         return {"refused": str(error)}
     return {name: value for name, value in row.items() if not isinstance(value, list)}  # without tables
@@ -254,8 +251,7 @@ def _write_table(out: Path, result: dict[str, Any]) -> None:
     parts = [title, format_markdown_table(rows, dict.fromkeys(rows[0], "")), "\n".join(_remarks(result))]
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
-    text = json.dumps(replace_non_finite(result), ensure_ascii=False, indent=2)
-    (out / "table.json").write_text(text + "\n", encoding="utf-8")
+    write_json(out / "table.json", replace_non_finite(result))
 
 
 def _newest_weights(run: RunFolder, last: int) -> dict[int, Path]:

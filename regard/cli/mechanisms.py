@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.arguments import AsJson, Lang
-from regard.cli.output import make_table, print_blocks, print_json, wrap_text
+from regard.cli.output import make_table, print_blocks, print_json
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -17,20 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["mechanisms"]
 
 LABELS = {
-    Lang.en: {
-        "aliases": "also called",
-        "cost": "cost",
-        "fast_path": "fast path",
-        "exceptions": "exceptions",
-        "picture": "Weights of {} queries (rows) over {} keys (columns), in a small example:",
-    },
-    Lang.zh: {
-        "aliases": "别名",
-        "cost": "代价",
-        "fast_path": "快速路径",
-        "exceptions": "例外",
-        "picture": "一个小例子中 {} 个查询（行）对 {} 个键（列）的权重：",
-    },
+    "aliases": {Lang.en: "also called", Lang.zh: "别名"},
+    "cost": {Lang.en: "cost", Lang.zh: "代价"},
+    "fast_path": {Lang.en: "fast path", Lang.zh: "快速路径"},
+    "exceptions": {Lang.en: "exceptions", Lang.zh: "例外"},
+}
+PICTURE_TITLE = {
+    Lang.en: "Weights of {} queries (rows) over {} keys (columns), in a small example:",
+    Lang.zh: "一个小例子中 {} 个查询（行）对 {} 个键（列）的权重：",
 }
 
 
@@ -68,7 +62,8 @@ def mechanisms(
     if as_json:
         print_json({"mechanisms": [_as_dict(one, lang) for one in selected]})
     else:
-        _print_list(selected, lang)
+        rows = [(one.name, one.kind, _summary(one, lang)) for one in selected]
+        print_blocks(make_table(rows, styles=("bold", "dim")))
 
 
 def _summary(mechanism: Mechanism, lang: Lang) -> str:
@@ -76,36 +71,14 @@ def _summary(mechanism: Mechanism, lang: Lang) -> str:
 
 
 def _as_dict(mechanism: Mechanism, lang: Lang) -> dict[str, Any]:
-    return {
-        "name": mechanism.name,
-        "kind": mechanism.kind,
-        "aliases": mechanism.aliases,
-        "summary": _summary(mechanism, lang),
-    }
-
-
-def _print_list(mechanisms: list[Mechanism], lang: Lang) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column()
-    for one in mechanisms:
-        table.add_row(one.name, one.kind, wrap_text(_summary(one, lang)))
-    print_blocks(table)
+    facts = {name: getattr(mechanism, name) for name in ("name", "kind", "aliases")}
+    return facts | {"summary": _summary(mechanism, lang)}
 
 
 def _explanation_as_dict(mechanism: Mechanism, lang: Lang) -> dict[str, Any]:
-    return {
-        **_as_dict(mechanism, lang),
-        "equation": mechanism.equation,
-        "paper": mechanism.paper,
-        "cost": mechanism.cost,
-        "fast_path": mechanism.fast_path,
-        "exceptions": mechanism.law_exceptions,
-        "weights": mechanism.picture().tolist(),
-    }
+    facts = {name: getattr(mechanism, name) for name in ("equation", "paper", "cost", "fast_path")}
+    exceptions, weights = mechanism.law_exceptions, mechanism.picture().tolist()
+    return _as_dict(mechanism, lang) | facts | {"exceptions": exceptions, "weights": weights}
 
 
 def _print_explanation(mechanism: Mechanism, lang: Lang) -> None:
@@ -113,7 +86,6 @@ def _print_explanation(mechanism: Mechanism, lang: Lang) -> None:
 
     from regard.viewing.terminal import heatmap
 
-    labels = LABELS[lang]
     print_blocks(Text.assemble((mechanism.name, "bold"), (f"  {mechanism.kind}", "dim")), "")
     print_blocks(_summary(mechanism, lang), "")
     if mechanism.equation:
@@ -126,7 +98,7 @@ def _print_explanation(mechanism: Mechanism, lang: Lang) -> None:
         "fast_path": mechanism.fast_path,
         "exceptions": mechanism.law_exceptions,
     }
-    print_blocks(make_table((labels[name], text) for name, text in facts.items() if text), "")
+    print_blocks(make_table((LABELS[name][lang], text) for name, text in facts.items() if text), "")
     weights = mechanism.picture()
-    print_blocks(labels["picture"].format(*weights.shape), "")
+    print_blocks(PICTURE_TITLE[lang].format(*weights.shape), "")
     typer.echo(heatmap(weights, language=lang.value))

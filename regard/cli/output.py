@@ -6,7 +6,6 @@ Results go to standard output, everything else to standard error.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -16,6 +15,7 @@ from unicodedata import east_asian_width
 import typer
 
 from regard.config import Option, format_conditions
+from regard.files import replace_non_finite
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "describe_option", "line_breaks", "make_table", "print_blocks", "print_json", "print_status", "print_summaries",
-    "replace_non_finite", "wrap_text",
+    "wrap_text",
 ]  # fmt: skip
 
 OPENING = "（【《〈「『“‘([{"  # what follows stays on the same line
@@ -48,23 +48,6 @@ def print_json(result: dict[str, Any], indent: int | None = 2) -> None:
         indent: spaces of a level; None: all in one line
     """
     typer.echo(json.dumps(replace_non_finite(result), ensure_ascii=False, indent=indent))
-
-
-def replace_non_finite(value: Any) -> Any:
-    """The same value for JSON, which has neither NaN nor infinity: null stands for them.
-
-    Args:
-        value: plain values, also nested
-
-    Example:
-        >>> replace_non_finite({"loss": float("nan"), "steps": (1, 2)})
-        {'loss': None, 'steps': [1, 2]}
-    """
-    if isinstance(value, dict):
-        return {key: replace_non_finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [replace_non_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 WORDS = {
@@ -125,13 +108,19 @@ def print_summaries(kind: str, entries: Mapping[str, Any], as_json: bool, lang: 
         print_blocks(make_table(summaries.items()))
 
 
-def make_table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Iterable[int] = ()) -> Table:
+def make_table(
+    rows: Iterable[Sequence[str]],
+    head: Sequence[str] = (),
+    numbers: Iterable[int] = (),
+    styles: Sequence[str] = ("bold",),
+) -> Table:
     """A table for `print_blocks`.
 
     Args:
-        rows: cells; the first column is bold
+        rows: cells
         head: titles of the columns
         numbers: columns that are aligned to the right
+        styles: of the first columns, which are not wrapped
     """
     from rich.table import Table
     from rich.text import Text
@@ -143,8 +132,8 @@ def make_table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers:
             Text(head[column] if head else ""),
             overflow="fold",
             justify="right" if column in right else "left",
-            style="bold" if column == 0 else "",
-            no_wrap=column == 0,
+            style=styles[column] if column < len(styles) else "",
+            no_wrap=column < len(styles),
         )
     for row in rows:
         table.add_row(*map(wrap_text, row))

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.attention import causal
 from regard.errors import RequestError, UnsupportedError
 from regard.serving.routes import add_post
-from regard.serving.schemas import StrictModel, encode_json, error_responses, input_model, options_model
+from regard.serving.schemas import StrictModel, encode_json, error_responses, input_model, options_field
 from regard.tasks.predictor import AttentionMap, Explanation, Predictor
 from regard.viewing import measures
 from regard.viewing.pages.page import FULL_WEIGHT, quantize_uint16
@@ -242,14 +242,10 @@ def head_measures(block: Block, map: AttentionMap, others: Block | None) -> dict
         others: the other heads of the map
     """
     weights, mask = _weights(block), causal() if map.is_causal else None
-    values = {
-        "entropy": measures.entropy(weights, mask) / math.log(2),
-        "keys_for_mass": measures.keys_for_mass(weights, mask),
-        "sparsity": measures.sparsity(weights, mask),
-        "diagonality": measures.diagonality(weights, mask),
-    }
-    if map.is_self:
-        values["distance"] = measures.distance(weights, mask)
+    names = ["entropy", "keys_for_mass", "sparsity", "diagonality"]
+    names += ["distance"] if map.is_self else []
+    values = {name: getattr(measures, name)(weights, mask) for name in names}
+    values["entropy"] /= math.log(2)  # in bits
     means = {name: _number(one.nanmean()) for name, one in values.items()}
     if others is not None and len(others):
         similarities = [
@@ -275,13 +271,8 @@ def make_explanation_router(state: ServerState, predictor: Predictor[Any, Any, A
         predictor: the model in use
     """
     router = APIRouter(prefix="/v1/explanations")
-    options_type = options_model(predictor.explain_options)
-    request = create_model(
-        "ExplainRequest",
-        __base__=StrictModel,
-        input=(input_model(predictor.inputs), ...),
-        options=(options_type, Field(default_factory=options_type)),
-    )
+    fields = {"input": (input_model(predictor.inputs), ...), "options": options_field(predictor.explain_options)}
+    request = create_model("ExplainRequest", __base__=StrictModel, **fields)
 
     def work(input: Any, options: Any) -> tuple[StoredExplanation, bytes]:
         stored = StoredExplanation.from_explanation(predictor.explain(input, options))

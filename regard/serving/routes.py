@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fastapi import APIRouter
@@ -15,20 +16,8 @@ from pydantic import BaseModel, Field, create_model
 
 from regard._version import __version__
 from regard.errors import InputTooLongError, RegardError, RequestError
-from regard.serving.schemas import (
-    StrictModel,
-    UnicodeText,
-    check_text,
-    encode_json,
-    error_body,
-    error_responses,
-    input_model,
-    json_list_response,
-    list_type,
-    make_options,
-    options_model,
-    result_model,
-)
+from regard.serving import schemas
+from regard.serving.schemas import StrictModel, UnicodeText, error_responses
 from regard.tasks.abilities import Alignable, AlignedText, Scorable, ScoredTarget, Tokenizable
 from regard.tasks.predictor import Prediction, Predictor
 
@@ -129,7 +118,7 @@ def make_status_router(state: ServerState) -> APIRouter:
             "verb": state.verb,
             "inputs": [asdict(one) for one in predictor.inputs],
             "capabilities": state.capabilities,
-            "options": {name: options_model(one).model_json_schema() for name, one in options.items()},
+            "options": {name: schemas.options_model(one).model_json_schema() for name, one in options.items()},
             **predictor.describe(),
         }
         return ModelResponse(model=facts, limits=limits)
@@ -145,14 +134,14 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
         predictor: the model in use
     """
     router = APIRouter(prefix="/v1")
-    one_input, options_type = input_model(predictor.inputs), options_model(predictor.predict_options)
-    options_field = (options_type, Field(default_factory=options_type))
+    one_input, options_field = schemas.input_model(predictor.inputs), schemas.options_field(predictor.predict_options)
     explain_field = (bool, Field(False, description="Return each prediction with its `explanation`."))
-    inputs_field = (list_type(one_input), Field(min_length=1))
+    inputs_field = (schemas.list_type(one_input), Field(min_length=1))
     request = create_model(
         "PredictRequest", __base__=StrictModel, inputs=inputs_field, options=options_field, explain=explain_field
     )
-    response = create_model("PredictResponse", predictions=list_type(result_model(predictor.prediction_class)))
+    prediction = schemas.result_model(predictor.prediction_class)
+    response = create_model("PredictResponse", predictions=schemas.list_type(prediction))
 
     async def predict(body: Any) -> Response:
         """A prediction for each input, in order. Requests with equal options are computed as one batch."""
@@ -166,9 +155,9 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
                 return _encode_predictions(state, predictions)
             explanations = [predictor.explain(one, predictor.quick_explain_options) for one in items]
             pairs = zip(predictions, explanations, strict=True)
-            return [encode_json({**one.to_json(), "explanation": more.to_json()}) for one, more in pairs]
+            return [schemas.encode_json({**one.to_json(), "explanation": more.to_json()}) for one, more in pairs]
 
-        return json_list_response("predictions", await state.worker.submit_items(key, work, inputs))
+        return schemas.json_list_response("predictions", await state.worker.submit_items(key, work, inputs))
 
     for path in ("/predict", *([f"/{state.verb}"] if state.verb else [])):
         add_post(router, path, predict, request, response_model=response)
@@ -186,18 +175,16 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
         events: asyncio.Queue[bytes | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def emit(data: bytes) -> None:
+        def emit(one: Prediction) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, data)
+                loop.call_soon_threadsafe(events.put_nowait, schemas.encode_json(one.to_json()))
 
         key = None if predictor.is_random(options) else ("stream", options)
 
-        def work(items: Sequence[tuple[Any, Callable[[bytes], None]]]) -> list[bytes]:
+        def work(items: Sequence[tuple[Any, Callable[[Prediction], None]]]) -> list[bytes]:
             inputs, emitters = zip(*items, strict=True)
-            return _encode_predictions(
-                state,
-                predictor.stream_batch(inputs, options, lambda row, one: emitters[row](encode_json(one.to_json()))),
-            )
+            predictions = predictor.stream_batch(inputs, options, lambda row, one: emitters[row](one))
+            return _encode_predictions(state, predictions)
 
         job = asyncio.ensure_future(state.worker.submit_items(key, work, [(input, emit)]))
         job.add_done_callback(lambda _: events.put_nowait(None))
@@ -248,7 +235,7 @@ def _encode_predictions(state: ServerState, predictions: Sequence[Prediction]) -
     """The JSON of predictions, whose tokens are counted."""
     for one in predictions:
         state.metrics.count_tokens(one.token_counts)
-    return [encode_json(one.to_json()) for one in predictions]
+    return [schemas.encode_json(one.to_json()) for one in predictions]
 
 
 async def _iterate_events(
@@ -265,7 +252,7 @@ async def _iterate_events(
         if not isinstance(error, RegardError) or error.http_status == 500:
             logging.getLogger("uvicorn.error").exception("a stream failed")
             error = RequestError(500, "internal", "Something went wrong in the server; its log says what")
-        yield _format_event("error", encode_json(error_body(error)))
+        yield _format_event("error", schemas.encode_json(schemas.error_body(error)))
     finally:
         job.cancel()  # a client that is gone needs no prediction
 
@@ -274,25 +261,35 @@ def _format_event(name: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
-def _pairs_model(one_input: Any, target: Any, description: str) -> Any:
+def _pairs_field(one_input: Any, target: Any, description: str) -> Any:
     default = None if type(None) in get_args(target) else ...
     target_field = (target, Field(default, description=description))
     pair = create_model("Pair", __base__=StrictModel, input=(one_input, ...), target=target_field)
-    return list_type(pair), Field(min_length=1)
+    return schemas.list_type(pair), Field(min_length=1)
 
 
-async def _decode_pairs(state: ServerState, pairs: Sequence[Any]) -> list[tuple[Any, Any]]:
+async def _compute_pairs(
+    state: ServerState, predictor: Any, pairs: Sequence[Any], batch_key: Hashable, compute: Callable[..., Sequence[Any]]
+) -> Sequence[bytes]:
+    """The JSON of what `compute` returns for the inputs and the targets of pairs."""
     inputs = await state.decode_inputs([pair.input for pair in pairs])
     for row, pair in enumerate(pairs):
-        check_text(pair.target or "", f"target {row + 1}", state.limits, row)
-    return [(one, pair.target) for one, pair in zip(inputs, pairs, strict=True)]
+        schemas.check_text(pair.target or "", f"target {row + 1}", state.limits, row)
+
+    def work(items: Sequence[tuple[Any, str | None]]) -> list[bytes]:
+        inputs, targets = map(list, zip(*items, strict=True))
+        _check_targets(predictor, targets)
+        return [schemas.encode_json(one.to_json()) for one in compute(inputs, targets)]
+
+    items = [(one, pair.target) for one, pair in zip(inputs, pairs, strict=True)]
+    return await state.worker.submit_items(batch_key, work, items)
 
 
-def _check_targets(predictor: object, pairs: Sequence[tuple[Any, str | None]]) -> None:
+def _check_targets(predictor: object, targets: Sequence[str | None]) -> None:
     """Refuse a target with more tokens than the model takes."""
     if not isinstance(predictor, Tokenizable):
         return
-    for row, (_, target) in enumerate(pairs):
+    for row, target in enumerate(targets):
         tokens = predictor.tokenize(target or "", "target")
         count, limit = len(tokens.tokens), tokens.limit
         if limit is not None and count > limit:
@@ -301,43 +298,32 @@ def _check_targets(predictor: object, pairs: Sequence[tuple[Any, str | None]]) -
 
 
 def _add_score(router: APIRouter, state: ServerState, predictor: Scorable, one_input: Any) -> None:
-    pairs = _pairs_model(one_input, UnicodeText, "An answer to the input.")
+    pairs = _pairs_field(one_input, UnicodeText, "An answer to the input.")
     request = create_model("ScoreRequest", __base__=StrictModel, pairs=pairs)
     scores = {"log_prob_per_token": (float, ...), "perplexity": (float, ...)}
-    scored = create_model("ScoredTarget", __base__=result_model(ScoredTarget), **scores)  # type: ignore[call-overload]
-    response = create_model("ScoreResponse", scores=list_type(scored))
-
-    def work(items: Sequence[tuple[Any, str]]) -> list[bytes]:
-        _check_targets(predictor, items)
-        inputs, targets = zip(*items, strict=True)
-        return [encode_json(one.to_json()) for one in predictor.score(list(inputs), list(targets))]
+    scored = create_model("ScoredTarget", __base__=schemas.result_model(ScoredTarget), **scores)  # type: ignore[call-overload]
+    response = create_model("ScoreResponse", scores=schemas.list_type(scored))
 
     async def score(body: Any) -> Response:
         """How probable given answers are, in total and by token."""
-        items = await _decode_pairs(state, body.pairs)
-        return json_list_response("scores", await state.worker.submit_items(("score",), work, items))
+        scores = await _compute_pairs(state, predictor, body.pairs, ("score",), predictor.score)
+        return schemas.json_list_response("scores", scores)
 
     add_post(router, "/score", score, request, response_model=response)
 
 
 def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_input: Any) -> None:
-    options_type = options_model(predictor.align_options)
-    pairs = _pairs_model(one_input, UnicodeText | None, "An answer to the input; null: that of the model.")
-    options_field = (options_type, Field(default_factory=options_type))
+    pairs = _pairs_field(one_input, UnicodeText | None, "An answer to the input; null: that of the model.")
+    options_field = schemas.options_field(predictor.align_options)
     request = create_model("AlignRequest", __base__=StrictModel, pairs=pairs, options=options_field)
-    response = create_model("AlignResponse", alignments=list_type(result_model(AlignedText)))
+    response = create_model("AlignResponse", alignments=schemas.list_type(schemas.result_model(AlignedText)))
 
     async def align(body: Any) -> Response:
         """Which words of inputs and answers belong together, by the attention weights."""
-        options = make_options(predictor.align_options, body.options)
-        items = await _decode_pairs(state, body.pairs)
-
-        def work(items: Sequence[tuple[Any, str | None]]) -> list[bytes]:
-            _check_targets(predictor, items)
-            inputs, targets = zip(*items, strict=True)
-            return [encode_json(one.to_json()) for one in predictor.align_texts(list(inputs), list(targets), options)]
-
-        return json_list_response("alignments", await state.worker.submit_items(("align", options), work, items))
+        options = schemas.make_options(predictor.align_options, body.options)
+        compute = partial(predictor.align_texts, options=options)
+        alignments = await _compute_pairs(state, predictor, body.pairs, ("align", options), compute)
+        return schemas.json_list_response("alignments", alignments)
 
     add_post(router, "/align", align, request, response_model=response)
 
@@ -345,7 +331,7 @@ def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_
 def _add_tokens(router: APIRouter, state: ServerState, predictor: Tokenizable) -> None:
     def tokens(body: Any) -> Any:
         """The tokens of a text, and whether the model takes that number."""
-        check_text(body.text, "the text", state.limits)
+        schemas.check_text(body.text, "the text", state.limits)
         return predictor.tokenize(body.text, body.side).to_json()
 
     add_post(router, "/tokens", tokens, TokensRequest, response_model=TokensResponse)

@@ -6,7 +6,6 @@ import base64
 import binascii
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
@@ -19,20 +18,21 @@ from typing import Annotated, Any, ForwardRef, Literal, cast, get_args, get_orig
 import numpy
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 
 from regard._imports import require_extra
 from regard.config import Config, Option
 from regard.errors import EmptyInputError, InputError, InputTooLongError, RegardError, RequestError
+from regard.files import replace_non_finite
 from regard.serving.worker import Limits
 from regard.tasks.predictor import InputField
 
 __all__ = [
     "ErrorBody", "ErrorResponse", "StrictModel", "UnicodeText", "check_text", "decode_inputs", "encode_json",
     "error_body", "error_response", "error_responses", "input_model", "install_error_handlers",
-    "json_list_response", "list_type", "make_options", "options_model", "result_model",
+    "json_list_response", "list_type", "make_options", "options_field", "options_model", "result_model",
 ]  # fmt: skip
 
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # Pillow reads many more; each is one more parser that strangers can reach
@@ -98,6 +98,16 @@ def options_model(options: type[Config]) -> type[BaseModel]:
         default = list(one.default) if isinstance(one.default, tuple) else one.default
         fields[one.name] = (Annotated[_json_type(one), Field(description=one.help, **bounds)], default)
     return create_model(options.__name__, __base__=StrictModel, **fields)
+
+
+def options_field(options: type[Config]) -> Any:
+    """The field `options` of a request: an `options_model`, whose defaults are taken if there are none.
+
+    Args:
+        options: the config
+    """
+    model = options_model(options)
+    return model, Field(default_factory=model)
 
 
 def _json_type(one: Option) -> Any:
@@ -263,16 +273,8 @@ def encode_json(value: Any) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        text = json.dumps(_without_non_finite(value), ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(replace_non_finite(value), ensure_ascii=False, separators=(",", ":"))
     return text.encode()
-
-
-def _without_non_finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: _without_non_finite(one) for name, one in value.items()}
-    return [_without_non_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def json_list_response(name: str, parts: Iterable[bytes]) -> Response:
@@ -311,14 +313,14 @@ def error_body(error: RegardError) -> dict[str, Any]:
     return {"error": error.to_json() | {"message": f"{str(error).rstrip('.')}."}}
 
 
-def error_response(error: RegardError) -> JSONResponse:
+def error_response(error: RegardError) -> Response:
     """The response to a request that fails; code and status are those of the error's class.
 
     Args:
         error: with code, sentence and details
     """
     headers = error.headers if isinstance(error, RequestError) else None
-    return JSONResponse(json.loads(encode_json(error_body(error))), error.http_status, headers)
+    return Response(encode_json(error_body(error)), error.http_status, headers, "application/json")
 
 
 def install_error_handlers(app: FastAPI, describe_missing: Callable[[Request], RegardError | None]) -> None:
@@ -329,17 +331,17 @@ def install_error_handlers(app: FastAPI, describe_missing: Callable[[Request], R
         describe_missing: the error for an address that does not exist, if there is more to say than that
     """
 
-    async def send(request: Request, error: Exception) -> JSONResponse:
+    async def send(request: Request, error: Exception) -> Response:
         assert isinstance(error, RegardError)
         if error.http_status == 500:
             raise error  # a fault of the server, which is logged
         return error_response(error)
 
-    async def send_invalid(request: Request, error: Exception) -> JSONResponse:
+    async def send_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         return error_response(RequestError(422, "invalid_request", describe_validation_error(error.errors()[0])))
 
-    async def send_http(request: Request, error: Exception) -> JSONResponse:
+    async def send_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         status, phrase = error.status_code, HTTPStatus(error.status_code).phrase
         missing = describe_missing(request) if status == 404 else None
@@ -348,7 +350,7 @@ def install_error_handlers(app: FastAPI, describe_missing: Callable[[Request], R
         response.headers.update(error.headers or {})  # 405 has the allowed methods in Allow
         return response
 
-    async def send_internal(request: Request, error: Exception) -> JSONResponse:
+    async def send_internal(request: Request, error: Exception) -> Response:
         return error_response(RequestError(500, "internal", INTERNAL_ERROR))  # the traceback is logged
 
     app.add_exception_handler(RegardError, send)
