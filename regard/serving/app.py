@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -41,7 +40,6 @@ ASSET_TYPES = {
 }
 
 
-@dataclass
 class ServerState:
     """What the routes of an application share.
 
@@ -49,29 +47,18 @@ class ServerState:
         predictor: the model in use; None: only the playground
         about: further fields of /v1/model
         limits: of requests
-        task: name of the task of the model; None: the playground
-        verb: name of its command and of its path under /v1/
-        is_stopping: whether new requests are refused
-        num_active: number of accepted requests without an answer
     """
 
-    predictor: Predictor[Any, Any, Any] | None
-    about: dict[str, Any]
-    limits: Limits
-    task: str | None = None
-    verb: str | None = None
-    worker: BatchingWorker = field(init=False)
-    explanations: ExplanationStore = field(init=False)
-    metrics: Metrics = field(init=False)
-    is_stopping: bool = False
-    num_active: int = 0  # requests that were accepted and are not answered
-
-    def __post_init__(self) -> None:
-        if (task := find_task(self.predictor)) is not None:
-            self.task, self.verb = task.name, task.verb
+    def __init__(self, predictor: Predictor[Any, Any, Any] | None, about: dict[str, Any], limits: Limits):
+        self.predictor, self.about, self.limits = predictor, about, limits
+        task = find_task(predictor)
+        self.task = None if task is None else task.name
+        self.verb = None if task is None else task.verb
+        self.is_stopping = False  # whether new requests are refused
+        self.num_active = 0  # requests that were accepted and are not answered
         self.metrics = Metrics(lambda: self.worker.num_queued)
-        self.worker = BatchingWorker(self.limits, self.metrics.count_batch)
-        self.explanations = ExplanationStore(self.limits.max_explanations, self.limits.max_explanation_bytes)
+        self.worker = BatchingWorker(limits, self.metrics.count_batch)
+        self.explanations = ExplanationStore(limits.max_explanations, limits.max_explanation_bytes)
         paths = ("predict/stream" if name == "stream" else name for name in self.capabilities if name != "tokens")
         self._model_paths = frozenset(f"/v1/{name}" for name in paths)
 

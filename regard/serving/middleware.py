@@ -277,19 +277,16 @@ def is_allowed_host(header: str, host: str) -> bool:
         return False
     if name in ("localhost", "127.0.0.1", "::1", host.lower()):
         return True
-    return _is_unspecified(host) and (_is_address(name) or name == socket.gethostname().lower())
+    address = _parse_address(host)
+    is_unspecified = address is not None and address.is_unspecified
+    return is_unspecified and (_parse_address(name) is not None or name == socket.gethostname().lower())
 
 
-def _is_unspecified(host: str) -> bool:
-    return _is_address(host) and ipaddress.ip_address(host).is_unspecified
-
-
-def _is_address(name: str) -> bool:
+def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _is_same_origin(headers: Headers) -> bool:

@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -68,10 +67,7 @@ def run_server(app: FastAPI, listener: socket.socket) -> None:
         listener: a socket that listens
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _ignore)  # uvicorn raises the signal again after it has stopped
+        # uvicorn raises the signal again after it has stopped; by then all requests are answered.
+        signal.signal(signal.SIGTERM, lambda *_: None)
     with contextlib.suppress(KeyboardInterrupt):
         GracefulServer(app).run(sockets=[listener])
-
-
-def _ignore(*_: Any) -> None:
-    """All requests are answered by then, and the process ends by itself."""
