@@ -205,10 +205,8 @@ def add_options(
     @wraps(function)
     def command(**values: Any) -> None:
         texts = {name: value for name in items if (value := values.pop(name)) is not None}
-        function(
-            **values,
-            options={name: items[name].parse(one) if isinstance(one, str) else one for name, one in texts.items()},
-        )
+        parsed = {name: items[name].parse(one) if isinstance(one, str) else one for name, one in texts.items()}
+        function(**values, options=parsed)
 
     signature, keyword = inspect.signature(function, eval_str=True), inspect.Parameter.KEYWORD_ONLY
     parameters = [one.replace(kind=keyword) for name, one in signature.parameters.items() if name != "options"]

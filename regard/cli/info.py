@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from regard.tasks import Metric
     from regard.training import RunFolder
 
-__all__ = [
-    "config_as_json", "describe_best", "describe_data", "get_metrics", "info", "list_file_sizes", "make_file_table",
-    "num_parameters",
-]  # fmt: skip
+__all__ = ["describe_best", "describe_data", "get_metrics", "info", "list_file_sizes", "make_file_table"]
 
 
 def info(run: Run, as_json: AsJson = False) -> None:
@@ -32,29 +29,6 @@ def info(run: Run, as_json: AsJson = False) -> None:
         print_json(facts)
     else:
         _print(facts)
-
-
-def config_as_json(recipe: str, overrides: tuple[str, ...] = (), **values: Any) -> dict[str, Any]:
-    """The config of a recipe as JSON keeps it.
-
-    Args:
-        recipe: its name
-        overrides: options as `name=value`
-        values: options by name
-    """
-    from regard.tasks import make_config
-
-    config = make_config(recipe, overrides, **values).to_dict()
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
-
-
-def num_parameters(record: Mapping[str, Any]) -> int:
-    """The number of parameters of the model of a run, from its run.json.
-
-    Args:
-        record: the contents of run.json
-    """
-    return int(record["model"]["parameters"])
 
 
 def describe_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -118,7 +92,7 @@ def make_file_table(files: Mapping[str, int]) -> Any:
 def _read_facts(folder: Path) -> dict[str, Any]:
     """Everything about a run, as JSON has it; damaged checkpoints are reported."""
     from regard.errors import CheckpointCorruptError
-    from regard.tasks import read_record
+    from regard.tasks import make_config, read_record
     from regard.training import RunFolder, checkpoint
 
     run = RunFolder.open(folder)
@@ -129,28 +103,28 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     except CheckpointCorruptError as error:
         print_status(str(error))
     record = read_record(run)
-    config, default = record["config"], config_as_json(record["recipe"])
+    config, default = record["config"], make_config(record["recipe"]).to_dict()
     return {
         "run": str(run.folder),
-        "recipe": record["recipe"],
-        "regard_version": record["regard_version"],
+        **{name: record[name] for name in ("recipe", "regard_version")},
         "config": config,
-        "changed": {name: value for name, value in config.items() if value != default.get(name)},
-        "parameters": num_parameters(record),
+        "changed": {name: value for name, value in config.items() if value != _as_json(default.get(name))},
+        "parameters": record["model"]["parameters"],
         "processor": record.get("processor", {}),
         "data": record.get("data", {}),
         "damaged": not state and bool(checkpoint.list_steps(run.checkpoints)),  # all of them
-        "step": state.get("step"),
-        "seconds": state.get("seconds"),
-        "tokens": state.get("tokens"),
+        **{name: state.get(name) for name in ("step", "seconds", "tokens")},
         "tokens_per_second": _read_speed(run.metrics),
         "monitor": config["monitor"],
-        "best": state.get("best"),
-        "best_step": state.get("best_step"),
+        **{name: state.get(name) for name in ("best", "best_step")},
         "scores": state.get("scores", {}),
         "weights": _find_weights(run),
         "files": list_file_sizes(run.folder),
     }
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _find_weights(run: RunFolder) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
-from regard.cli.info import config_as_json, describe_best, describe_data, num_parameters
+from regard.cli.info import describe_best, describe_data
 from regard.cli.output import describe_option, make_table, print_blocks, print_json, print_status, print_summaries
 from regard.config import Option, split_override
 from regard.errors import ConfigError, UsageError
@@ -50,6 +50,8 @@ def train(
 
     Example: regard train documents --train x.tsv --valid y.tsv
     """
+    from regard.tasks import RECIPES, make_config
+
     files = {"train_files": train, "valid_files": valid, "test_files": test}
     values: dict[str, Any] = {name: tuple(paths) for name, paths in files.items() if paths}
     if recipe is None or "=" in recipe:
@@ -57,11 +59,9 @@ def train(
             raise UsageError(
                 "no recipe: write regard train RECIPE KEY=VALUE ...; `regard train` alone lists the recipes"
             )
-        from regard.tasks import RECIPES
-
         print_summaries("recipes", RECIPES, as_json, lang.value)
         return
-    check_files(recipe, config_as_json(recipe, tuple(overrides or ()), **values))
+    check_files(recipe, make_config(recipe, overrides or (), **values).to_dict())
     if show:
         _print_options(recipe, _resolve_config(recipe, overrides or [], init_from, values), as_json, lang)
         return
@@ -121,13 +121,14 @@ def _run(folder: Path, training: Callable[[], TrainingResult], as_json: bool) ->
 def _resolve_config(
     recipe: str, overrides: Sequence[str], init_from: Path | None, values: dict[str, Any]
 ) -> dict[str, Any]:
-    """The config of the training that would start, as run.json would keep it."""
+    """The config of the training that would start."""
+    from regard.tasks import make_config
+
     if not (overrides or init_from or values):
-        return config_as_json(recipe)  # nothing can be wrong, and nothing needs torch
+        return make_config(recipe).to_dict()  # nothing can be wrong, and nothing needs torch
     from regard.tasks.runner import resolve_config
 
-    config = resolve_config(recipe, overrides, init_from=init_from, **values).to_dict()
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
+    return resolve_config(recipe, overrides, init_from=init_from, **values).to_dict()
 
 
 def _parse_changes(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
@@ -159,42 +160,32 @@ def _next_free_folder(recipe: str) -> Path:
 
 
 def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lang) -> None:
-    from regard.tasks import get_recipe
+    from regard.tasks import get_recipe, make_config
 
-    default = config_as_json(recipe)
+    default = make_config(recipe).to_dict()
     changed = {name: value for name, value in default.items() if config[name] != value}
     own = get_recipe(recipe).defaults
     options = get_recipe(recipe).config_class.options()
     options = tuple(replace(item, default=own.get(item.name, item.default)) for item in options)
     if as_json:
-        print_json(
-            {
-                "recipe": recipe,
-                "config": config,
-                "changed_from": changed,
-                "options": [_option_as_dict(item, default[item.name], lang) for item in options],
-            }
-        )
+        described = [_option_as_dict(item, default[item.name], lang) for item in options]
+        print_json({"recipe": recipe, "config": config, "changed_from": changed, "options": described})
         return
+
+    def make_row(item: Option) -> tuple[str, str, str]:
+        value = _format_option(item, config[item.name], default[item.name])
+        return item.name, value, describe_option(item, lang.value, with_allowed=True)
+
     titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang.value]
     for group in dict.fromkeys(item.group for item in options):
-        rows = [
-            (
-                item.name,
-                _format_option(item, config[item.name], default[item.name]),
-                describe_option(item, lang.value, with_allowed=True),
-            )
-            for item in options
-            if item.group == group
-        ]
-        print_blocks(group, make_table(rows, titles), "")
+        print_blocks(group, make_table([make_row(item) for item in options if item.group == group], titles), "")
     if changed:
         typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang.value])
 
 
 def _format_option(item: Option, value: Any, default: Any) -> str:
     """The value of an option: with a star if it differs from the recipe, with (auto) if it follows from others."""
-    follows = item.auto and item.default in (None, ()) and value not in (None, [])
+    follows = item.auto and item.default in (None, ()) and value not in (None, ())
     return item.format(value) + (" *" if value != default else " (auto)" if follows else "")
 
 
@@ -204,10 +195,7 @@ def _option_as_dict(item: Option, default: Any, lang: Lang) -> dict[str, Any]:
         "group": item.group,
         "default": default,
         "help": item.localized_help(lang.value),
-        "bounds": dict(item.bounds),
-        "allowed": list(item.allowed),
-        "when": dict(item.when),
-        "resumable": item.resumable,
+        **{name: getattr(item, name) for name in ("bounds", "allowed", "when", "resumable")},
     }
 
 
@@ -219,11 +207,8 @@ def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]
         "reason": result.stop_reason,
         "interrupted": result.interrupted,
         "monitor": record["config"]["monitor"],
-        "best": result.best,
-        "best_step": result.best_step,
-        "scores": result.scores,
-        "seconds": result.seconds,
-        "parameters": num_parameters(record),
+        **{name: getattr(result, name) for name in ("best", "best_step", "scores", "seconds")},
+        "parameters": record["model"]["parameters"],
         "data": record.get("data", {}),
     }
 
