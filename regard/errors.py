@@ -7,7 +7,7 @@ not. Each class also inherits the built-in exception that callers catch, such as
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -276,6 +276,19 @@ def as_out_of_memory(error: BaseException) -> OutOfMemoryError | None:
     return OutOfMemoryError(
         "there is not enough memory for this; a smaller hidden_dim, num_layers, batch_tokens or beam_size needs less"
     )
+
+
+def require_choice(caller: str, name: str, value: object, choices: Collection[str]) -> None:
+    """Raise UsageError if an argument has none of its allowed values.
+
+    Args:
+        caller: what takes the argument
+        name: of the argument
+        value: its value
+        choices: the allowed values
+    """
+    if value not in tuple(choices):
+        raise UsageError(f"{caller}: invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
 
 
 def closest(name: str, known: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from torch.nn.functional import max_pool2d
 from regard.attention import Attention, AttentionOutput, AttentionPool, MaxPool
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import ShapeError, UsageError
-from regard.models.layers import FastDropout
+from regard.models.layers import FastDropout, Lengths
 
 __all__ = [
     "POSITION_DIM", "STRIDE", "AttentionPoolClassifier", "BagOfWordsEncoder", "ConvBackbone", "GRUEncoder",
@@ -31,7 +31,6 @@ Questions = Int[Tensor, "batch questions tokens"]
 QuestionLengths = Int[Tensor, "batch questions"]
 AnswerLogits = Float[Tensor, "batch questions answers"]
 Tokens = Int[Tensor, "batch tokens"]
-Lengths = Int[Tensor, " batch"]
 NUM_TURNS = (1, 2, 4, 8)  # frequencies of the position encoding, in half turns
 POSITION_DIM = 4 * len(NUM_TURNS)  # numbers that encode the position of a cell
 
@@ -119,12 +118,9 @@ def grid_position_encoding(height: int, width: int) -> Float[Tensor, "position h
         >>> grid_position_encoding(4, 6).shape
         torch.Size([16, 4, 6])
     """
-    y, x = ((torch.arange(count) + 0.5) / count for count in (height, width))
-    angles = [
-        turns * math.pi * position
-        for position in (y[:, None].expand(height, width), x.expand(height, width))
-        for turns in NUM_TURNS
-    ]
+    axes = ((torch.arange(count) + 0.5) / count for count in (height, width))
+    positions = torch.meshgrid(*axes, indexing="ij")
+    angles = [turns * math.pi * position for position in positions for turns in NUM_TURNS]
     return torch.stack([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)])
 
 

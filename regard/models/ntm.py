@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from regard.attention import addressing, observers
 from regard.attention.fast.addressing import can_use_fast_address
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
-from regard.errors import ShapeError, UsageError
+from regard.errors import ShapeError, UsageError, require_choice
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
 
 __all__ = [
@@ -146,11 +146,7 @@ class NeuralTuringMachine(ResettableModule):
         for name, value in sizes.items():
             if value < (minimum := 0 if name == "max_shift" else 1):
                 raise UsageError(f"NeuralTuringMachine: invalid value {value} for {name}: must be at least {minimum}")
-        if controller not in CONTROLLERS:
-            raise UsageError(
-                f"NeuralTuringMachine: invalid value {controller!r} for controller: must be one of"
-                f" {', '.join(CONTROLLERS)}"
-            )
+        require_choice("NeuralTuringMachine", "controller", controller, CONTROLLERS)
         if state_grad_clip is not None and not state_grad_clip > 0:
             raise UsageError(
                 f"NeuralTuringMachine: invalid value {state_grad_clip} for state_grad_clip: must be above 0, or None"
@@ -192,13 +188,9 @@ class NeuralTuringMachine(ResettableModule):
         like = self.initial_read
         focus = like.new_zeros(batch_size, num_read + self.head_layout.num_write, memory_rows)
         focus[..., 0] = 1.0
-        return NTMState(
-            memory=like.new_full((batch_size, memory_rows, self.memory_width), INITIAL_MEMORY),
-            read=like.expand(batch_size, -1, -1),
-            read_weights=focus[:, :num_read],
-            write_weights=focus[:, num_read:],
-            controller=self.controller.init_state(batch_size),
-        )
+        memory = like.new_full((batch_size, memory_rows, self.memory_width), INITIAL_MEMORY)
+        read, controller = like.expand(batch_size, -1, -1), self.controller.init_state(batch_size)
+        return NTMState(memory, read, focus[:, :num_read], focus[:, num_read:], controller)
 
     def forward(
         self, inputs: Float[Tensor, "batch steps input_dim"], state: NTMState | None = None

@@ -16,19 +16,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from regard.attention.fast import addressing
 from regard.attention.fast.additive import autocast_disabled
-from regard.attention.fast.addressing import (
-    MEMORY_INDEX,
-    PREVIOUS_INDEX,
-    SavedTensors,
-    address_backward,
-    address_forward,
-    batched_matmul,
-    differentiable_backward,
-    softmax_backward,
-    write_backward,
-    write_forward,
-)
 
 __all__ = ["ClipGradient", "HeadLayout", "bounded_softplus", "cast_tensors", "memory_step", "promote_tensors"]
 
@@ -196,14 +185,14 @@ def memory_step(
 
 def memory_step_forward(
     layout: HeadLayout, interface: Tensor, memory: Tensor, read_weights: Tensor, write_weights: Tensor
-) -> tuple[tuple[Tensor, ...], list[SavedTensors]]:
+) -> tuple[tuple[Tensor, ...], list[addressing.SavedTensors]]:
     """The results of `memory_step` for inputs of one dtype, and the tensors that backward needs."""
     activated = layout.activate(interface)
     readers, writers, erase, add = layout.split(*activated)
-    write_weights, saved_writing = address_forward(*writers, memory, write_weights)
-    memory, saved_write = write_forward(memory, write_weights, erase, add)
-    read_weights, saved_reading = address_forward(*readers, memory, read_weights)
-    outputs = (memory, batched_matmul(read_weights, memory), read_weights, write_weights)
+    write_weights, saved_writing = addressing.address_forward(*writers, memory, write_weights)
+    memory, saved_write = addressing.write_forward(memory, write_weights, erase, add)
+    read_weights, saved_reading = addressing.address_forward(*readers, memory, read_weights)
+    outputs = (memory, addressing.batched_matmul(read_weights, memory), read_weights, write_weights)
     return outputs, [activated, saved_writing, saved_reading, saved_write]
 
 
@@ -224,34 +213,28 @@ class MemoryStepFunction(torch.autograd.Function):
         saved = [tensors[start:end] for start, end in itertools.pairwise(ctx.ends)]
         with autocast_disabled(interface):
             if torch.is_grad_enabled():
-                _, saved_writing, saved_reading, _ = saved
-                inputs = (
-                    interface,
-                    saved_writing[MEMORY_INDEX],
-                    saved_reading[PREVIOUS_INDEX],
-                    saved_writing[PREVIOUS_INDEX],
-                )
-                return None, *differentiable_backward(
+                _, writing, reading, _ = saved
+                state = writing[addressing.MEMORY_INDEX], reading[addressing.PREVIOUS_INDEX]
+                inputs = (interface, *state, writing[addressing.PREVIOUS_INDEX])
+                return None, *addressing.differentiable_backward(
                     lambda *inputs: memory_step_forward(ctx.layout, *inputs)[0], inputs, grads
                 )
             return None, *_memory_step_backward(ctx.layout, interface, saved, grads)
 
 
 def _memory_step_backward(
-    layout: HeadLayout, interface: Tensor, saved: Sequence[SavedTensors], grads: Sequence[Tensor]
+    layout: HeadLayout, interface: Tensor, saved: Sequence[addressing.SavedTensors], grads: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """Gradients of the interface and of the state before the step."""
     grad_memory, grad_read, grad_read_weights, grad_write_weights = grads
     activated, saved_writing, saved_reading, saved_write = saved
-    memory, read_weights = saved_reading[MEMORY_INDEX], saved_reading[-1]
-    *grad_readers, grad_addressed, grad_previous_read = address_backward(
-        saved_reading, torch.baddbmm(grad_read_weights, grad_read, memory.mT)
-    )
+    memory, read_weights = saved_reading[addressing.MEMORY_INDEX], saved_reading[-1]
+    grad_read_weights = torch.baddbmm(grad_read_weights, grad_read, memory.mT)
+    *grad_readers, grad_addressed, grad_previous_read = addressing.address_backward(saved_reading, grad_read_weights)
     grad_memory = torch.baddbmm(grad_memory, read_weights.mT, grad_read).add_(grad_addressed)
-    grad_memory, grad_written, grad_erase, grad_add = write_backward(saved_write, grad_memory)
-    *grad_writers, grad_addressed, grad_previous_write = address_backward(
-        saved_writing, grad_written.add_(grad_write_weights)
-    )
+    grad_memory, grad_written, grad_erase, grad_add = addressing.write_backward(saved_write, grad_memory)
+    grad_write_weights = grad_written.add_(grad_write_weights)
+    *grad_writers, grad_addressed, grad_previous_write = addressing.address_backward(saved_writing, grad_write_weights)
     pairs = zip(grad_readers, grad_writers, strict=True)
     key, strength, gate, offsets, sharpness = (torch.cat(pair, 1) for pair in pairs)
     vectors = torch.cat((key, grad_add), 1).flatten(1)
@@ -265,12 +248,7 @@ def _activation_backward(layout: HeadLayout, interface: Tensor, activated: Any, 
     vectors, gates, positive, offsets = grads
     x = interface.split_with_sizes(layout.sizes, -1)[2]
     slope = torch.sigmoid(x).mul_(1 - (activated[2] / MAX_STRENGTH).square_())
-    return torch.cat(
-        (
-            torch.ops.aten.tanh_backward(vectors, activated[0]),
-            torch.ops.aten.sigmoid_backward(gates, activated[1]),
-            positive.mul_(slope),
-            softmax_backward(offsets, activated[3]).flatten(1),
-        ),
-        1,
-    )
+    vectors = torch.ops.aten.tanh_backward(vectors, activated[0])
+    gates = torch.ops.aten.sigmoid_backward(gates, activated[1])
+    offsets = addressing.softmax_backward(offsets, activated[3]).flatten(1)
+    return torch.cat((vectors, gates, positive.mul_(slope), offsets), 1)

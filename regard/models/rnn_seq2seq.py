@@ -16,8 +16,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
-from regard.errors import UsageError
-from regard.models.layers import RNN_CELLS, RNN_LAYERS, CellState, FastDropout, RNNCell, untie
+from regard.errors import UsageError, require_choice
+from regard.models import layers
+from regard.models.layers import CellState, Lengths, Logits, RNNCell, SourceTokens, TargetTokens
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
 from regard.models.rnn_fast import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 
@@ -26,10 +27,6 @@ __all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2
 DecoderOrder = Literal["bahdanau", "luong"]
 CellType = Literal["gru", "lstm"]
 AttentionModule = Attention | LocalM | LocalP
-SourceTokens = Int[Tensor, "batch src_len"]
-TargetTokens = Int[Tensor, "batch tgt_len"]
-Lengths = Int[Tensor, " batch"]
-Logits = Float[Tensor, "batch tgt_len vocab"]
 Hidden = Float[Tensor, "batch tgt_len output_dim"]
 Alignments = list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]
 STEP_METHODS = ("decode_step", "_step_cells", "readout", "_attentional_state")  # what fused steps replace
@@ -96,10 +93,8 @@ class RNNSeq2Seq(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        checks = (("cell_type", cell_type, tuple(RNN_CELLS)), ("order", order, ("bahdanau", "luong")))
-        for name, value, choices in checks:
-            if value not in choices:
-                raise UsageError(f"RNNSeq2Seq: invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
+        require_choice("RNNSeq2Seq", "cell_type", cell_type, layers.RNN_CELLS)
+        require_choice("RNNSeq2Seq", "order", order, ("bahdanau", "luong"))
         if input_feeding and order == "bahdanau":
             raise UsageError(
                 "RNNSeq2Seq: input_feeding needs order='luong'; in Bahdanau's order a step already has its context"
@@ -119,7 +114,7 @@ class RNNSeq2Seq(ResettableModule):
         self.encoder = RNNEncoder(embed_dim, encoder_hidden_dim, dropout=dropout, **options)
         self.attention = attention
         output_dim, memory_dim = embed_dim if tie_embeddings else hidden_dim, num_directions * encoder_hidden_dim
-        make_cell = RNN_CELLS[cell_type]
+        make_cell = layers.RNN_CELLS[cell_type]
         context_dim = memory_dim if order == "bahdanau" else output_dim * input_feeding
         cell_dims = [(embed_dim, context_dim), *[(hidden_dim, 0)] * (num_layers - 1)]
         self.cells = nn.ModuleList(make_cell(*dims, hidden_dim, **factory) for dims in cell_dims)
@@ -127,11 +122,11 @@ class RNNSeq2Seq(ResettableModule):
         readout_dim = hidden_dim + memory_dim + embed_dim * (order == "bahdanau")
         self.readout_proj = nn.Linear(readout_dim, output_dim * (2 if order == "bahdanau" else 1), **factory)
         self.lm_head = nn.Linear(output_dim, tgt_vocab_size, bias=False, **factory)
-        self.dropout, self.tie_embeddings = FastDropout(dropout), tie_embeddings
+        self.dropout, self.tie_embeddings = layers.FastDropout(dropout), tie_embeddings
         self._init_parameters()
 
     def reset_parameters(self) -> None:
-        untie(self.lm_head, self.tgt_embed)
+        layers.untie(self.lm_head, self.tgt_embed)
         reset_modules(self.attention, self.src_embed, self.tgt_embed, self.encoder)
         reset_modules(self.cells, self.bridge, self.readout_proj, self.lm_head)
         self._init_parameters()
@@ -214,10 +209,8 @@ class RNNSeq2Seq(ResettableModule):
         embedded = self.dropout(embedded) if self.dropout.training else embedded
         states, final = self.encoder(embedded, source_lengths)
         start = torch.tanh(self.bridge(final)).view(len(final), len(self.cells), -1, self.hidden_dim)
-        state = RNNState(
-            [tuple(layer.unbind(1)) for layer in start.unbind(1)],
-            final.new_zeros(len(final), self.readout_proj.out_features),
-        )
+        states_of_layers = [tuple(layer.unbind(1)) for layer in start.unbind(1)]
+        state = RNNState(states_of_layers, final.new_zeros(len(final), self.readout_proj.out_features))
         projected_kv = None
         if self.attention is not None:
             projected_kv = self.attention.precompute(states, states, padding(source_lengths))
@@ -312,7 +305,7 @@ class RNNEncoder(ResettableModule):
         self.num_directions = 1 + bidirectional
         options: FactoryKwargs = {"batch_first": True, "bidirectional": bidirectional, "device": device, "dtype": dtype}
         dropout = dropout if num_layers > 1 else 0.0
-        self.layers = RNN_LAYERS[cell_type](embed_dim, hidden_dim, num_layers, dropout=dropout, **options)
+        self.layers = layers.RNN_LAYERS[cell_type](embed_dim, hidden_dim, num_layers, dropout=dropout, **options)
 
     def forward(
         self, embedded: Float[Tensor, "batch src_len embed_dim"], lengths: Int[Tensor, " batch"]

@@ -71,9 +71,8 @@ class FusedDecoder:
     def __init__(self, model: Transformer):
         layers = cast("list[TransformerDecoderLayer]", list(model.decoder.layers))
         self.layers = [FusedDecoderLayer(layer) for layer in layers]
-        self.memory_kv_proj = _fuse_linears(
-            *(proj for layer in layers for proj in (layer.cross_attn.k_proj, layer.cross_attn.v_proj))
-        )
+        cross_attns = [layer.cross_attn for layer in layers]
+        self.memory_kv_proj = _fuse_linears(*(proj for attn in cross_attns for proj in (attn.k_proj, attn.v_proj)))
         self_attn = layers[0].self_attn
         self.embed_dim, self.num_heads = self_attn.embed_dim, self_attn.num_heads
         self.norm_first = layers[0].norm_first
@@ -227,9 +226,8 @@ class FusedDecoderState(fast_decoding.ProjectedState):
         qkv = qkv.view(-1, self.beam_width, 3 * dim)
         cache = self.cache[:, index, :stop]
         cache[:, self.num_cached - self.beam_width : self.num_cached] = qkv[..., dim:]
-        query, key, value = (
-            self.decoder.split_heads(part) for part in (qkv[..., :dim], cache[..., :dim], cache[..., dim:])
-        )
+        parts = (qkv[..., :dim], cache[..., :dim], cache[..., dim:])
+        query, key, value = map(self.decoder.split_heads, parts)
         mask = self.visibility[:, None, :, :stop]
         return F.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).reshape(-1, dim)
 
