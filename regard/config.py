@@ -74,21 +74,11 @@ def option(
         regard.errors.ConfigError: invalid value '0' for layers: must be at least 1
     """
     bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
-    flags = {
-        "infinite": infinite,
-        "inherit": inherit,
-        "resumable": resumable,
-        "neutral": neutral,
-        "path": path,
-        "auto": auto,
-    }
-    metadata = {
-        "help": help,
-        "bounds": {name: bound for name, bound in bounds.items() if bound is not None},
-        "choices": tuple(choices),
-        "when": dict(when or {}),
-    }
-    return field(default=default, metadata=metadata | flags)
+    metadata: dict[str, Any] = {"help": help, "choices": tuple(choices), "when": dict(when or {})}
+    metadata |= {"bounds": {name: bound for name, bound in bounds.items() if bound is not None}}
+    metadata |= {"infinite": infinite, "inherit": inherit, "resumable": resumable}
+    metadata |= {"neutral": neutral, "path": path, "auto": auto}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -213,11 +203,13 @@ class Config:
     @classmethod
     def option(cls, name: str) -> Option:
         """The option of that name; ConfigError with suggestions if there is none."""
-        for item in cls.options():
-            if item.name == name:
-                return item
-        names = [item.name for item in cls.options()]
-        raise ConfigError(f"no option {name!r}{suggest(name, names)}", option=name, suggestions=closest(name, names))
+        items = {item.name: item for item in cls.options()}
+        if name not in items:
+            known = list(items)
+            raise ConfigError(
+                f"no option {name!r}{suggest(name, known)}", option=name, suggestions=closest(name, known)
+            )
+        return items[name]
 
     def error(self, name: str, why: str) -> ConfigError:
         """The error for the value of an option that does not fit the other options."""
