@@ -143,12 +143,8 @@ def make_app(
     for router in routers:
         app.include_router(router)
     app.add_middleware(SecurityMiddleware, host=host, token=token, state=state)
-    app.add_middleware(
-        MetricsMiddleware,
-        metrics=state.metrics,
-        routes={"/v1/openapi.json"}.union(*({route.path for route in one.routes} for one in routers)),  # type: ignore[attr-defined]
-        is_stopping=lambda: state.is_stopping,
-    )
+    routes = {"/v1/openapi.json"}.union(*({route.path for route in one.routes} for one in routers))  # type: ignore[attr-defined]
+    app.add_middleware(MetricsMiddleware, state=state, routes=routes)
     return app
 
 
@@ -162,23 +158,16 @@ def make_asset_router() -> APIRouter:
     """The page of the explorer with its files: a fixed table, so that no other file can be requested."""
     router = APIRouter(include_in_schema=False)
 
-    def respond(name: str) -> Response:
+    @router.get("/")
+    @router.get("/web/{name}")
+    @router.get("/explorer/{name}")
+    async def send_file(request: Request) -> Response:
+        path: str = request.scope["route"].path.format(**request.path_params)
+        name = path.removeprefix("/") or "explorer/index.html"
         if name not in _assets():
             raise RequestError(404, "not_found", "There is nothing at this address")
         kind, content = _assets()[name]
         return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
-
-    @router.get("/")
-    async def explorer() -> Response:
-        return respond("explorer/index.html")
-
-    @router.get("/web/{name}")
-    async def shared_file(name: str) -> Response:
-        return respond(f"web/{name}")
-
-    @router.get("/explorer/{name}")
-    async def own_file(name: str) -> Response:
-        return respond(f"explorer/{name}")
 
     return router
 

@@ -106,13 +106,12 @@ class MetricsMiddleware:
 
     Args:
         app: the application
-        metrics: of the application
+        state: its metrics, and whether the server stops
         routes: the paths that are counted by name
-        is_stopping: whether the server stops
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Container[str], is_stopping: Callable[[], bool]) -> None:
-        self.app, self.metrics, self.routes, self.is_stopping = app, metrics, routes, is_stopping
+    def __init__(self, app: ASGIApp, state: ServerState, routes: Container[str]) -> None:
+        self.app, self.state, self.metrics, self.routes = app, state, state.metrics, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -124,7 +123,7 @@ class MetricsMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if self.is_stopping():
+                if self.state.is_stopping:
                     MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 

@@ -193,14 +193,8 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
             await job  # an error before the first event has its own status
         return StreamingResponse(_iterate_events(job, events, first), media_type=EVENT_STREAM)
 
-    add_post(
-        router,
-        "/predict/stream",
-        stream,
-        stream_request,
-        response_class=StreamingResponse,
-        responses={**error_responses(404, 504), 200: stream_description},
-    )
+    responses = {**error_responses(404, 504), 200: stream_description}
+    add_post(router, "/predict/stream", stream, stream_request, response_class=StreamingResponse, responses=responses)
     if isinstance(predictor, Scorable):
         _add_score(router, state, predictor, one_input)
     if isinstance(predictor, Alignable):
@@ -222,13 +216,9 @@ def add_post(router: APIRouter, path: str, endpoint: Any, request: type[BaseMode
     """
     body = inspect.Parameter("body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=request)
     endpoint.__signature__ = inspect.Signature([body])
-    router.add_api_route(
-        path,
-        endpoint,
-        methods=["POST"],
-        name=path.strip("/").replace("/", "_") or None,
-        **{"responses": error_responses(404, 504), **settings},
-    )
+    settings = {"responses": error_responses(404, 504), **settings}
+    name = path.strip("/").replace("/", "_") or None
+    router.add_api_route(path, endpoint, methods=["POST"], name=name, **settings)
 
 
 def _encode_predictions(state: ServerState, predictions: Sequence[Prediction]) -> list[bytes]:

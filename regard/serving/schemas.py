@@ -140,9 +140,8 @@ def make_options(options: type[Config], body: BaseModel) -> Any:
         body: an instance of its `options_model`
     """
     values = ((name, getattr(body, name)) for name in sorted(body.model_fields_set))
-    return _cached_options(
-        cast(Any, options), *((name, tuple(value) if isinstance(value, list) else value) for name, value in values)
-    )
+    hashable = ((name, tuple(value) if isinstance(value, list) else value) for name, value in values)
+    return _cached_options(cast(Any, options), *hashable)
 
 
 @lru_cache(maxsize=1024)
@@ -178,14 +177,14 @@ def decode_inputs(inputs: Sequence[InputField], values: Sequence[Any], limits: L
     if len(values) > limits.max_inputs:
         message = f"There are {len(values):,} inputs; at most {limits.max_inputs} are taken"
         raise RequestError(413, "too_many_inputs", message)
-    if len(inputs) == 1:
-        return [_decode_part(inputs[0], value, f"input {row + 1}", row, limits) for row, value in enumerate(values)]
-    return [
-        tuple(
-            _decode_part(one, getattr(value, one.name), f"{one.name} of input {row + 1}", row, limits) for one in inputs
-        )
-        for row, value in enumerate(values)
-    ]
+
+    def decode(value: Any, row: int) -> Any:
+        if len(inputs) == 1:
+            return _decode_part(inputs[0], value, f"input {row + 1}", row, limits)
+        parts = ((one, getattr(value, one.name), f"{one.name} of input {row + 1}") for one in inputs)
+        return tuple(_decode_part(*part, row, limits) for part in parts)
+
+    return [decode(value, row) for row, value in enumerate(values)]
 
 
 def _decode_part(field: InputField, value: str, where: str, row: int, limits: Limits) -> Any:
