@@ -96,7 +96,7 @@ def evaluate_splits(
         except InputTooLongError:
             if too_long is arguments.OverlongInput.error:
                 raise
-            reports[name] = predictor.evaluate(_truncate(predictor, selected, place), options)
+            reports[name] = predictor.evaluate(_truncate(place, selected), options)
     return reports
 
 
@@ -153,13 +153,13 @@ def read_example(
     return (*input[: len(input) - len(words)], *words) if words else input
 
 
-def _truncate(predictor: Predictor[Any, Any, Any], examples: Any, place: arguments.InputLimit) -> list[Any]:
+def _truncate(place: arguments.InputLimit, examples: Iterable[Any]) -> list[Any]:
     """The examples with inputs that are not too long, without those of which nothing remains."""
     shortened: list[Any] = []
     for number, example in enumerate(examples, 1):
-        input = predictor.get_input(example)
+        input = place.predictor.get_input(example)
         cut = place.truncate(input, number)
-        shortened.append(example if cut == input else predictor.replace_input(example, cut))
+        shortened.append(example if cut == input else place.predictor.replace_input(example, cut))
     remaining = [one for one in shortened if one is not None]
     if omitted := len(shortened) - len(remaining):
         print_status(f"{omitted:,} of {len(shortened):,} examples cannot be cut, and are left out")
@@ -249,9 +249,8 @@ def _sum_up(scores: list[ScoredTarget]) -> dict[str, Any]:
     """Logarithms are natural; tokens count the end of the sequence."""
     from regard.tasks import ScoredTarget
 
-    total = ScoredTarget(
-        sum(one.log_prob for one in scores), tuple(chain.from_iterable(one.tokens for one in scores)), ()
-    )
+    tokens = tuple(chain.from_iterable(one.tokens for one in scores))
+    total = ScoredTarget(sum(one.log_prob for one in scores), tokens, ())
     return {
         "log_prob": total.log_prob,
         "num_tokens": len(total.tokens),
@@ -261,13 +260,7 @@ def _sum_up(scores: list[ScoredTarget]) -> dict[str, Any]:
 
 
 def _print_score(one: ScoredTarget) -> None:
-    rows = [
-        ("log-probability", f"{one.log_prob:.4f}"),
-        ("per token", f"{one.mean_log_prob:.4f}"),
-        ("perplexity", f"{one.perplexity:.4f}"),
-    ]
-    print_blocks(make_table(rows, numbers=[1]), "")
-    tokens = zip(one.tokens, one.token_log_probs, strict=True)
-    print_blocks(
-        make_table(((name, f"{value:.4f}") for name, value in tokens), ("token", "log-probability"), numbers=[1])
-    )
+    facts = {"log-probability": one.log_prob, "per token": one.mean_log_prob, "perplexity": one.perplexity}
+    print_blocks(make_table(((name, f"{value:.4f}") for name, value in facts.items()), numbers=[1]), "")
+    tokens = [(token, f"{value:.4f}") for token, value in zip(one.tokens, one.token_log_probs, strict=True)]
+    print_blocks(make_table(tokens, ("token", "log-probability"), numbers=[1]))

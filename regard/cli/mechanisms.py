@@ -20,7 +20,7 @@ LABELS = {
     "aliases": {Lang.en: "also called", Lang.zh: "别名"},
     "cost": {Lang.en: "cost", Lang.zh: "代价"},
     "fast_path": {Lang.en: "fast path", Lang.zh: "快速路径"},
-    "exceptions": {Lang.en: "exceptions", Lang.zh: "例外"},
+    "law_exceptions": {Lang.en: "exceptions", Lang.zh: "例外"},
 }
 PICTURE_TITLE = {
     Lang.en: "Weights of {} queries (rows) over {} keys (columns), in a small example:",
@@ -92,12 +92,7 @@ def _print_explanation(mechanism: Mechanism, lang: Lang) -> None:
         typer.echo(indent(mechanism.equation, "    ") + "\n")  # never wrapped
     if mechanism.paper:
         print_blocks(mechanism.paper, "")
-    facts = {
-        "aliases": ", ".join(mechanism.aliases),
-        "cost": mechanism.cost,
-        "fast_path": mechanism.fast_path,
-        "exceptions": mechanism.law_exceptions,
-    }
+    facts = {name: getattr(mechanism, name) for name in LABELS} | {"aliases": ", ".join(mechanism.aliases)}
     print_blocks(make_table((LABELS[name][lang], text) for name, text in facts.items() if text), "")
     weights = mechanism.picture()
     print_blocks(PICTURE_TITLE[lang].format(*weights.shape), "")

@@ -60,20 +60,20 @@ def predict(
     if not predictor.inputs:
         raise UnsupportedError(f"{run} takes no input; use regard evaluate {run} or regard show {run}")
     chosen = predictor.predict_options(**options)
+    limit = arguments.InputLimit(predictor, too_long, _describe_source(inputs, file, as_one_document, example))
     if example is not None or split is not None:
         blocks = iter([[read_example(predictor, run, example or 0, split, inputs or ())]])
     else:
-        blocks = _read_blocks(predictor, inputs, file, as_one_document, too_long, bool(options))
-    limit = arguments.InputLimit(predictor, too_long, _describe_source(inputs, file, as_one_document, example))
+        blocks = _read_blocks(limit, inputs, file, as_one_document, bool(options))
     if stream:
-        _stream(predictor, blocks, chosen, limit)
+        _stream(limit, blocks, chosen)
         return
     results: list[dict[str, Any]] = []
     number = 0
     default_output = nullcontext(None if as_json else sys.stdout)
     with default_output if out is None else open(out, "w", encoding="utf-8", newline="\n") as output:
         for block in blocks:
-            for input, prediction in _predict_block(predictor, block, chosen, number, limit):
+            for input, prediction in _predict_block(limit, block, chosen, number):
                 number += 1
                 for remark in () if prediction is None else prediction.remarks():
                     print_status(f"input {number}: {remark}")
@@ -95,15 +95,10 @@ def _describe_source(words: Sequence[str] | None, file: Path | None, is_one: boo
 
 
 def _read_blocks(
-    predictor: Predictor[Any, Any, Any],
-    words: Sequence[str] | None,
-    file: Path | None,
-    as_one_document: bool,
-    too_long: arguments.OverlongInput,
-    full: bool,
+    limit: arguments.InputLimit, words: Sequence[str] | None, file: Path | None, as_one_document: bool, full: bool
 ) -> Iterator[list[Any]]:
     """The inputs in blocks: of arguments, of a file, or of standard input as they arrive."""
-    fields = predictor.inputs
+    fields = limit.predictor.inputs
     if words:
         yield arguments.group_words(fields, words)
     elif len(fields) > 1 or fields[0].kind != "text":
@@ -113,27 +108,28 @@ def _read_blocks(
         blocks = arguments.read_stdin_lines(False) if file is None else arguments.read_file_blocks(file)
         yield ["\n".join(chain.from_iterable(blocks))]
     elif file is not None:
-        if too_long is arguments.OverlongInput.error:
-            _check_file(predictor, file)
+        if limit.too_long is arguments.OverlongInput.error:
+            _check_file(limit, file)
         yield from arguments.read_file_blocks(file)
     else:
         yield from arguments.read_stdin_blocks("One line, one input; Ctrl-D ends.", full)
 
 
-def _check_file(predictor: Predictor[Any, Any, Any], file: Path) -> None:
+def _check_file(limit: arguments.InputLimit, file: Path) -> None:
     """Refuse a file with an input that the model cannot take, before anything is predicted."""
-    limit, first = arguments.InputLimit(predictor, arguments.OverlongInput.error, f"{file}, line"), 1
+    first = 1
     for block in arguments.read_file_blocks(file):
         texts = {number: line for number, line in enumerate(block, first) if line.strip()}
         with limit.located(list(texts)):
-            predictor.check(list(texts.values()))
+            limit.predictor.check(list(texts.values()))
         first += len(block)
 
 
 def _predict_block(
-    predictor: Predictor[Any, Any, Any], block: Sequence[Any], options: Any, done: int, limit: arguments.InputLimit
+    limit: arguments.InputLimit, block: Sequence[Any], options: Any, done: int
 ) -> Iterator[tuple[Any, Prediction | None]]:
     """Each input with its prediction; None for an empty text of a model that takes none."""
+    predictor = limit.predictor
     keeps_empty = any(field.may_be_empty for field in predictor.inputs)
     inputs = {
         number: one
@@ -145,14 +141,12 @@ def _predict_block(
     return ((one, predictions.get(number)) for number, one in enumerate(block, done + 1))
 
 
-def _stream(
-    predictor: Predictor[Any, Any, Any], blocks: Iterator[list[Any]], options: Any, limit: arguments.InputLimit
-) -> None:
+def _stream(limit: arguments.InputLimit, blocks: Iterator[list[Any]], options: Any) -> None:
     """Print each prediction while it grows."""
     for number, input in enumerate(chain.from_iterable(blocks), 1):
         text, last = "", None
         with limit.located([number]):
-            for last in predictor.stream(input, options):
+            for last in limit.predictor.stream(input, options):
                 if not last.text.startswith(text):  # the end changed what was printed
                     typer.echo()
                     text = ""

@@ -68,7 +68,9 @@ def serve(
             import webbrowser
 
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        _run_server(app, listener)
+        from regard.serving.server import run_server
+
+        run_server(app, listener)
 
 
 def _build_app(run: Path | None, host: str, device: str, engine: str | None, token: str | None) -> FastAPI:
@@ -96,13 +98,6 @@ def _load_and_warm_up(run: Path, device: str, engine: str | None) -> Any:
     model = load(run, device=device, engine=engine)
     model.warm_up(Limits().max_batch_size)
     return model
-
-
-def _run_server(app: FastAPI, listener: socket.socket) -> None:
-    """Serve until Ctrl-C or SIGTERM; requests that arrived before are answered."""
-    from regard.serving.server import run_server
-
-    run_server(app, listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

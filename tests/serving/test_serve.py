@@ -138,7 +138,7 @@ def test_a_public_host_prints_a_warning(monkeypatch):
 
     listening = serve_module._listen
     monkeypatch.setattr(serve_module, "_listen", lambda host, port: listening("127.0.0.1", port))
-    monkeypatch.setattr(serve_module, "_run_server", lambda app, listener: None)
+    monkeypatch.setattr("regard.serving.server.run_server", lambda app, listener: None)
     answer = call("serve", "--port", "0", "--host", "0.0.0.0", "--no-open")
     assert answer.stdout.startswith("regard: http://127.0.0.1:")
     assert "everybody who can reach 0.0.0.0" in answer.stderr
