@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import MultiHead, padding, window
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
-from regard.models.layers import FastDropout, Lengths, TokenEmbedding
+from regard.models.layers import FastDropout, Lengths, TokenEmbedding, run_rnn
 from regard.models.transformer_layers import TransformerEncoderLayer, _ResidualLayer
 
 __all__ = [
@@ -216,10 +215,7 @@ class RNNBlock(ResettableModule):
         self.out_proj = nn.Linear(hidden_dim * (1 + bidirectional), embed_dim, device=device, dtype=dtype)
 
     def forward(self, x: Vectors, lengths: Lengths | None = None) -> Vectors:
-        if lengths is None:
-            return self.out_proj(self.rnn(x)[0])
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=x.shape[1])[0]
+        states, _ = self.rnn(x) if lengths is None else run_rnn(self.rnn, x, lengths)
         return self.out_proj(states)
 
 

@@ -284,9 +284,8 @@ class RangeSums:
         """The sums, and which of them are inexact, near 0; `excluded` is a point to leave out per query."""
         query = query[:, 0]
         low, high = self._find_range(query)
-        if excluded is None:
-            ranges = [(low, high)]
-        else:
+        ranges = [(low, high)]
+        if excluded is not None:
             index = self.rank[excluded]
             ranges = [(low, index), (index + 1, high)]
         total = query.new_zeros(2, len(query), self.levels[0][1].shape[-1])  # epanechnikov, and boxcar

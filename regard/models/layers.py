@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Sinusoidal
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
@@ -18,7 +19,7 @@ from regard.errors import UsageError
 
 __all__ = [
     "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell", "Lengths", "Logits",
-    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "untie",
+    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "run_rnn", "untie",
 ]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
@@ -199,6 +200,30 @@ class LSTMCell(RNNCell):
 
 RNN_CELLS: dict[str, type[RNNCell]] = {"gru": GRUCell, "lstm": LSTMCell}
 RNN_LAYERS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
+
+
+def run_rnn(
+    rnn: nn.Module, x: Float[Tensor, "batch seq_len dim"], lengths: Lengths
+) -> tuple[Float[Tensor, "batch seq_len states"], Any]:
+    """Run a recurrent layer over rows of different lengths.
+
+    Args:
+        rnn: `nn.GRU` or `nn.LSTM`, batch first
+        x: padded input vectors
+        lengths: vectors of each row
+
+    Shape: x (batch, seq_len, dim), lengths (batch,) -> (batch, seq_len, states)
+
+    Returns:
+        all states, 0 on padding, and the final state as the layer returns it
+
+    Example:
+        >>> run_rnn(nn.GRU(8, 6, batch_first=True), torch.randn(2, 5, 8), torch.tensor([5, 3]))[0].shape
+        torch.Size([2, 5, 6])
+    """
+    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    states, final = rnn(packed)
+    return pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])[0], final
 
 
 class FeedForward(ResettableModule):

@@ -12,7 +12,6 @@ from typing import Literal, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
@@ -310,8 +309,6 @@ class RNNEncoder(ResettableModule):
     def forward(
         self, embedded: Float[Tensor, "batch src_len embed_dim"], lengths: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch src_len states"], Float[Tensor, "batch states"]]:
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, final = self.layers(packed)
+        states, final = layers.run_rnn(self.layers, embedded, lengths)
         final = final[0] if isinstance(final, tuple) else final
-        states, _ = pad_packed_sequence(states, batch_first=True, total_length=embedded.shape[1])
         return states, torch.cat(list(final[-self.num_directions :]), -1)
