@@ -338,19 +338,18 @@ def motorcycle_data() -> tuple[Float[Tensor, "133 1"], Float[Tensor, "133 1"]]:
 
 def _build_mask(body: AttendRequest) -> tuple[Any, list[str]]:
     """The mask joined with the hidden keys, and its code."""
-    masks, codes, num_keys = [], [], len(body.keys)
-    if body.mask is not None:
-        mask, code = build_part("mask", body.mask)
-        masks.append(mask)
-        codes.append(code)
+    num_keys = len(body.keys)
+    parts = [] if body.mask is None else [build_part("mask", body.mask)]
     if body.hidden_keys:
         if not all(0 <= index < num_keys for index in body.hidden_keys):
             raise InputError(f"hidden_keys has indices of keys, from 0 to {num_keys - 1}")
         visible = torch.ones(num_keys, dtype=torch.bool)
         visible[body.hidden_keys] = False
-        masks.append(attention.dense(visible))
-        codes.append("dense(visible)")
-    return (reduce(and_, masks), [" & ".join(codes)]) if masks else (None, [])
+        parts.append((attention.dense(visible), "dense(visible)"))
+    if not parts:
+        return None, []
+    masks, codes = zip(*parts, strict=True)
+    return reduce(and_, masks), [" & ".join(codes)]
 
 
 def _to_tensor(points: list[list[float]], name: str) -> Tensor:

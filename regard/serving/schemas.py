@@ -330,18 +330,18 @@ def install_error_handlers(app: FastAPI, describe_missing: Callable[[Request], R
         describe_missing: the error for an address that does not exist, if there is more to say than that
     """
 
-    async def send(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RegardError)
+    @app.exception_handler(RegardError)
+    async def send(request: Request, error: RegardError) -> Response:
         if error.http_status == 500:
             raise error  # a fault of the server, which is logged
         return error_response(error)
 
-    async def send_invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
+    @app.exception_handler(RequestValidationError)
+    async def send_invalid(request: Request, error: RequestValidationError) -> Response:
         return error_response(RequestError(422, "invalid_request", describe_validation_error(error.errors()[0])))
 
-    async def send_http(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    @app.exception_handler(HTTPException)
+    async def send_http(request: Request, error: HTTPException) -> Response:
         status, phrase = error.status_code, HTTPStatus(error.status_code).phrase
         missing = describe_missing(request) if status == 404 else None
         code, sentence = HTTP_ERRORS.get(status, (phrase.lower().replace(" ", "_"), phrase))
@@ -349,13 +349,9 @@ def install_error_handlers(app: FastAPI, describe_missing: Callable[[Request], R
         response.headers.update(error.headers or {})  # 405 has the allowed methods in Allow
         return response
 
+    @app.exception_handler(Exception)
     async def send_internal(request: Request, error: Exception) -> Response:
         return error_response(RequestError(500, "internal", INTERNAL_ERROR))  # the traceback is logged
-
-    app.add_exception_handler(RegardError, send)
-    app.add_exception_handler(RequestValidationError, send_invalid)
-    app.add_exception_handler(HTTPException, send_http)
-    app.add_exception_handler(Exception, send_internal)
 
 
 def describe_validation_error(problem: Mapping[str, Any]) -> str:

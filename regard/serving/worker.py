@@ -244,12 +244,8 @@ def _find_job(jobs: list[Job], error: Exception) -> int | None:
     """The index of the job with the row that an error names."""
     if not isinstance(error, InputError) or error.row is None:
         return None
-    row = error.row
-    for index, job in enumerate(jobs):
-        if row < len(job.items):
-            return index
-        row -= len(job.items)
-    return None
+    job_of_row = [index for index, job in enumerate(jobs) for _ in job.items]
+    return job_of_row[error.row] if error.row < len(job_of_row) else None
 
 
 def _resolve_all(jobs: list[Job], results: list[Any]) -> None:
