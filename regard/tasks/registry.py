@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from regard._imports import resolve
-from regard.config import Config
+from regard.config import Config, split_override
 from regard.errors import RunFormatError, UnknownNameError
 from regard.training.run import RunFolder
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXPORT_FILE", "RECIPES", "RECORD_FORMAT", "TASKS", "NoOptions", "Recipe", "TaskEntry", "cache_records",
     "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_export", "list_verbs", "make_config",
-    "open_record", "read_record", "recipe_name",
+    "make_recipe", "open_record", "read_record", "recipe_name",
 ]  # fmt: skip
 
 RECORD_FORMAT = 2  # of run.json
@@ -102,6 +102,38 @@ class Recipe:
         """The config of its task."""
         classes = getattr(_entries()[self.task].import_part("config"), "CONFIG_CLASSES", {})
         return classes[self.task] if self.task in classes else get_task(self.task).config_class
+
+
+def make_recipe(
+    task: str,
+    config_class: type[Config],
+    module: str,
+    name: str,
+    summary: str,
+    summary_zh: str,
+    defaults: str,
+    *,
+    function: str = "",
+    reads_files: bool = False,
+) -> Recipe:
+    """A recipe whose data is a function in a module, and whose defaults are written as on the command line.
+
+    Args:
+        task, config_class: the name of the task and its config
+        module: of the function
+        name, summary, summary_zh, reads_files: as in `Recipe`
+        defaults: separated by spaces; of an option that is repeated, the last value counts
+        function: its name; by default that of the recipe, with "_" in place of "-"
+
+    Example:
+        >>> from regard.training import TrainingConfig
+        >>> recipe = make_recipe("a", TrainingConfig, "module", "my-recipe", "", "", "steps=10 seed=1 steps=20")
+        >>> recipe.data, recipe.defaults
+        ('module:my_recipe', {'steps': 20, 'seed': 1})
+    """
+    options = {key: config_class.option(key).parse(text) for key, text in map(split_override, defaults.split())}
+    data = f"{module}:{function or name.replace('-', '_')}"
+    return Recipe(name, task, data, summary, summary_zh, options, reads_files)
 
 
 TASKS: dict[str, TaskEntry] = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from regard.config import Config, option
-from regard.tasks.registry import Recipe
+from regard.tasks.registry import make_recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 __all__ = ["AlgorithmConfig", "AlgorithmEvaluateOptions", "AlgorithmExplainOptions"]
@@ -92,91 +93,49 @@ OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
     "algorithm": {"evaluate": AlgorithmEvaluateOptions, "explain": AlgorithmExplainOptions}
 }
 
-RMSPROP = {"optimizer": "rmsprop", "lr": 3e-4, "beta2": 0.95, "momentum": 0.9, "eps": 1e-4}
-SCHEDULE = {"schedule": "constant", "warmup_steps": 0, "steps": 5000, "validate_every": 250, "save_every": 250}
-DEFAULTS = {"monitor": "bits", **RMSPROP, **SCHEDULE}
-LONG_TRAINING = {"schedule": "cosine", "average_last": 5}
-LARGE_BATCHES = {"batch_size": 32}  # difficult sequences are rare
+RMSPROP = "optimizer=rmsprop lr=3e-4 beta2=0.95 momentum=0.9 eps=1e-4"
+SCHEDULE = "schedule=constant warmup_steps=0 steps=5000 validate_every=250 save_every=250"
+DEFAULTS = f"monitor=bits {RMSPROP} {SCHEDULE}"
+LONG_TRAINING = "schedule=cosine average_last=5"
+LARGE_BATCHES = "batch_size=32"  # difficult sequences are rare
+FEEDFORWARD = "controller=feedforward"  # without a recurrent state, the controller has to use the memory (table 1)
 
-
-def feedforward_controller(hidden_dim: int, num_heads: int) -> dict[str, Any]:
-    """The best networks of table 1: without a recurrent state, the controller has to use the memory."""
-    head_options = {"num_read_heads": num_heads, "num_write_heads": num_heads}
-    return {"controller": "feedforward", "hidden_dim": hidden_dim, **head_options}
-
-
+_recipe = partial(make_recipe, "algorithm", AlgorithmConfig, "regard.tasks.algorithms.data")
 RECIPES = (
-    Recipe(
+    _recipe(
         "copy",
-        "algorithm",
-        "regard.tasks.algorithms.data:copy",
         "Read vectors of bits and output them again (Neural Turing Machine).",
         "读入一串比特向量，再原样输出（神经图灵机）。",
-        {
-            **DEFAULTS,
-            "memory_rows": 32,  # few rows: a head that moves the wrong way overwrites data and learns not to
-            "max_grad_norm": 0.05,  # a rare sequence changes the weights only a little
-        },
+        # With few rows, a head that moves the wrong way overwrites data and learns not to; with a small gradient norm,
+        # a rare sequence changes the weights only a little.
+        f"{DEFAULTS} memory_rows=32 max_grad_norm=0.05",
     ),
-    Recipe(
+    _recipe(
         "repeat-copy",
-        "algorithm",
-        "regard.tasks.algorithms.data:repeat_copy",
         "Read vectors and a number n, and output the vectors n times.",
         "读入一串向量和一个数字，按该次数重复输出。",
-        {**DEFAULTS, **LONG_TRAINING, **LARGE_BATCHES, "steps": 12_000, "max_size": 10},
+        f"{DEFAULTS} {LONG_TRAINING} {LARGE_BATCHES} steps=12000 max_size=10",
     ),
-    Recipe(
+    _recipe(
         "recall",
-        "algorithm",
-        "regard.tasks.algorithms.data:recall",
         "Read items, then one of them again, and output the item that followed it.",
         "读入若干项，再给出其中一项，输出它后面的那一项。",
-        {
-            **DEFAULTS,
-            **LONG_TRAINING,
-            **LARGE_BATCHES,
-            **feedforward_controller(hidden_dim=256, num_heads=4),
-            "steps": 8000,
-            "min_size": 2,
-            "max_size": 6,
-            "num_bits": 6,
-            "memory_rows": 64,
-        },
+        f"{DEFAULTS} {LONG_TRAINING} {LARGE_BATCHES} {FEEDFORWARD} hidden_dim=256 num_read_heads=4 num_write_heads=4"
+        " steps=8000 min_size=2 max_size=6 num_bits=6 memory_rows=64",
     ),
-    Recipe(
+    _recipe(
         "ngrams",
-        "algorithm",
-        "regard.tasks.algorithms.data:ngrams",
         "Predict each bit of a source that depends on its last five bits; the optimal prediction is known.",
         "预测信号源的每一个比特，它依赖前五个比特；最优预测已知。",
-        {
-            **DEFAULTS,
-            **LONG_TRAINING,
-            "lr": 1e-3,
-            "eps": 1e-5,
-            "max_grad_norm": 0.05,
-            "state_grad_clip": 10.0,  # as in the paper: over 200 steps, gradients may explode
-            "steps": 15_000,
-            "min_size": 200,
-            "max_size": 200,
-            "num_bits": 1,
-        },
+        # Gradients between steps are clipped as in the paper: over 200 steps, they may explode.
+        f"{DEFAULTS} {LONG_TRAINING} lr=1e-3 eps=1e-5 max_grad_norm=0.05 state_grad_clip=10 steps=15000"
+        " min_size=200 max_size=200 num_bits=1",
     ),
-    Recipe(
+    _recipe(
         "sort",
-        "algorithm",
-        "regard.tasks.algorithms.data:sort",
         "Read vectors with priorities and output them in that order.",
         "读入带优先级的向量，按优先级顺序输出。",
-        {
-            **DEFAULTS,
-            **LONG_TRAINING,
-            **LARGE_BATCHES,
-            **feedforward_controller(hidden_dim=512, num_heads=8),
-            "steps": 20_000,
-            "min_size": 20,
-            "max_size": 20,
-        },
+        f"{DEFAULTS} {LONG_TRAINING} {LARGE_BATCHES} {FEEDFORWARD} hidden_dim=512 num_read_heads=8 num_write_heads=8"
+        " steps=20000 min_size=20 max_size=20",
     ),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from regard.config import Config, option
-from regard.tasks.registry import Recipe
+from regard.tasks.registry import make_recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 __all__ = ["CaptionExplainOptions", "CaptionOptions", "CaptioningConfig"]
@@ -92,46 +93,37 @@ OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
     "image-to-text": {"predict": CaptionOptions, "evaluate": CaptionOptions, "explain": CaptionExplainOptions}
 }
 
-SCENE_SCHEDULE = {"schedule": "cosine", "lr": 3e-3, "warmup_steps": 200, "steps": 6000, "batch_size": 32}
+SCENE_SCHEDULE = "schedule=cosine lr=3e-3 warmup_steps=200 steps=6000 batch_size=32"
 # Soft attention finds the digits; a larger entropy bonus only blurs it.
-SCENE_DEFAULTS = {"monitor": "captions", **SCENE_SCHEDULE, "average_last": 3, "entropy_bonus": 0.001}
+SCENES = f"monitor=captions {SCENE_SCHEDULE} average_last=3 entropy_bonus=0.001"
+PHOTOGRAPH_SCHEDULE = "schedule=cosine lr=1e-3 warmup_steps=400 steps=3000"
+PHOTOGRAPH_MODEL = "min_word_count=5 embed_dim=256 hidden_dim=512 dropout=0.5 beam_size=5"
 
-PHOTOGRAPH_MODEL = {"min_word_count": 5, "embed_dim": 256, "hidden_dim": 512, "dropout": 0.5, "beam_size": 5}
-PHOTOGRAPH_SCHEDULE = {"schedule": "cosine", "lr": 1e-3, "warmup_steps": 400, "steps": 3000}
-PHOTOGRAPH_DEFAULTS = {"monitor": "bleu", **PHOTOGRAPH_SCHEDULE, **PHOTOGRAPH_MODEL, "doubly_stochastic_weight": 1.0}
-
+_recipe = partial(make_recipe, "image-to-text", CaptioningConfig, "regard.tasks.captioning.task")
 RECIPES = (
-    Recipe(
+    _recipe(
         "digit-scenes",
-        "image-to-text",
-        "regard.tasks.captioning.task:digit_scenes",
         "Captions of scenes of handwritten digits, from left to right; the digits come with scikit-learn.",
         "为手写数字场景生成从左到右的描述；数字来自 scikit-learn 自带的数据集。",
-        SCENE_DEFAULTS,
+        SCENES,
     ),
-    Recipe(
+    _recipe(
         "mnist-scenes",
-        "image-to-text",
-        "regard.tasks.captioning.task:mnist_scenes",
         "Captions of larger scenes of MNIST digits (data_dir=FOLDER).",
         "为更大的 MNIST 数字场景生成描述（data_dir=文件夹）。",
-        {**SCENE_DEFAULTS, "image_size": 96, "conv_channels": 32, "steps": 15_000},
+        f"{SCENES} image_size=96 conv_channels=32 steps=15000",
     ),
-    Recipe(
+    _recipe(
         "flickr8k",
-        "image-to-text",
-        "regard.tasks.captioning.task:flickr8k",
         "Photographs as precomputed features, five captions each (data_dir=FOLDER).",
         "照片（预先计算的特征），每张五条描述（data_dir=文件夹）。",
-        PHOTOGRAPH_DEFAULTS,
+        f"monitor=bleu {PHOTOGRAPH_SCHEDULE} {PHOTOGRAPH_MODEL} doubly_stochastic_weight=1",
     ),
-    Recipe(
+    _recipe(
         "captions",
-        "image-to-text",
-        "regard.tasks.captioning.task:captions",
         "Your own images and captions: --train x.jsonl --valid y.jsonl.",
         "你自己的图片及描述：--train x.jsonl --valid y.jsonl。",
-        {"color": True, "schedule": "cosine", "dropout": 0.3, "min_word_count": 2, "beam_size": 5},
+        "color=on schedule=cosine dropout=0.3 min_word_count=2 beam_size=5",
         reads_files=True,
     ),
 )

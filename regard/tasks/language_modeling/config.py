@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from regard.config import Config, option
-from regard.tasks.registry import Recipe
+from regard.tasks.registry import make_recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 __all__ = ["FillMaskConfig", "FillOptions", "GenerateOptions", "LanguageModelingConfig", "TextGenerationConfig"]
@@ -107,25 +108,24 @@ OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
     "fill-mask": {"predict": FillOptions},
 }
 
-DEFAULTS = {"schedule": "cosine", "lr": 2e-3, "warmup_steps": 200, "steps": 5000}
+MODULE = "regard.tasks.language_modeling.task"
+DEFAULTS = "schedule=cosine lr=2e-3 warmup_steps=200 steps=5000"
 
+_text_recipe, _mask_recipe = (
+    partial(make_recipe, task, config_class, MODULE, function="from_files", reads_files=True)
+    for task, config_class in CONFIG_CLASSES.items()
+)
 RECIPES = (
-    Recipe(
+    _text_recipe(
         "language",
-        "text-generation",
-        "regard.tasks.language_modeling.task:from_files",
         "Language model of your own plain text (decoder only): --train a.txt.",
         "用你自己的纯文本训练语言模型（仅解码器）：--train a.txt。",
         DEFAULTS,
-        reads_files=True,
     ),
-    Recipe(
+    _mask_recipe(
         "masked-language",
-        "fill-mask",
-        "regard.tasks.language_modeling.task:from_files",
         "Masked language model of your own plain text (encoder only): --train a.txt.",
         "用你自己的纯文本训练掩码语言模型（仅编码器）：--train a.txt。",
-        {**DEFAULTS, "vocab_size": 30_000, "lowercase": True, "embed_dim": 128},
-        reads_files=True,
+        f"{DEFAULTS} vocab_size=30000 lowercase=on embed_dim=128",
     ),
 )

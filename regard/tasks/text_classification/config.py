@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from regard.config import Config, option
-from regard.tasks.registry import Recipe
+from regard.tasks.registry import make_recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 __all__ = ["TextClassificationConfig"]
@@ -93,50 +94,36 @@ class TextClassificationConfig(TrainingConfig):
 CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"text-classification": TextClassificationConfig}
 OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {"text-classification": {}}
 
-SCHEDULE = {"schedule": "cosine", "warmup_steps": 100, "steps": 1500, "validate_every": 250, "save_every": 250}
-DEFAULTS = {"monitor": "accuracy", "lr": 2e-3, **SCHEDULE}
+SCHEDULE = "schedule=cosine warmup_steps=100 steps=1500 validate_every=250 save_every=250"
+DEFAULTS = f"monitor=accuracy lr=2e-3 {SCHEDULE}"
 
+_recipe = partial(make_recipe, "text-classification", TextClassificationConfig, "regard.tasks.text_classification.data")
 RECIPES = (
-    Recipe(
+    _recipe(
         "documents",
-        "text-classification",
-        "regard.tasks.text_classification.data:documents",
         "Your own labeled documents: --train x.tsv --valid y.tsv (hierarchical attention network).",
         "你自己的带类别的文档：--train x.tsv --valid y.tsv（层次注意力网络）。",
         DEFAULTS,
         reads_files=True,
     ),
-    Recipe(
-        "imdb",
-        "text-classification",
-        "regard.tasks.text_classification.data:imdb",
-        "English film reviews, positive or negative (IMDB).",
-        "英文影评的情感分类（IMDB）。",
-        DEFAULTS,
-    ),
-    Recipe(
+    _recipe("imdb", "English film reviews, positive or negative (IMDB).", "英文影评的情感分类（IMDB）。", DEFAULTS),
+    _recipe(
         "movie-reviews",
-        "text-classification",
-        "regard.tasks.text_classification.data:movie_reviews",
         "English film reviews, split into sentences, in ten folds (Pang and Lee 2004).",
         "已分句的英文影评，十折交叉验证（Pang、Lee 2004）。",
-        {**DEFAULTS, "max_sentences": 80, "steps": 1000, "validate_every": 100},
+        f"{DEFAULTS} max_sentences=80 steps=1000 validate_every=100",
     ),
-    Recipe(
+    _recipe(
         "chnsenticorp",
-        "text-classification",
-        "regard.tasks.text_classification.data:chnsenticorp",
         "Chinese reviews of hotels, computers and books, positive or negative (ChnSentiCorp).",
         "中文评论（酒店、电脑、图书）的情感分类（ChnSentiCorp）。",
-        {**DEFAULTS, "tokenizer": "char", "vocab_size": 8000, "steps": 800, "validate_every": 100},
+        f"{DEFAULTS} tokenizer=char vocab_size=8000 steps=800 validate_every=100",
     ),
-    Recipe(
+    _recipe(
         "mixed",
-        "text-classification",
-        "regard.tasks.text_classification.data:mixed",
         "Your own labeled documents, encoded by a stack of layers: layer_types=cnn,attention,gru.",
         "你自己的带类别的文档，由卷积、自注意力、循环层混合编码：layer_types=cnn,attention,gru。",
-        {**DEFAULTS, "model": "mixed", "embed_dim": 96, "dropout": 0.3, "lr": 1e-3},
+        f"{DEFAULTS} model=mixed embed_dim=96 dropout=0.3 lr=1e-3",
         reads_files=True,
     ),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
-from regard.config import Config, option, split_override
-from regard.tasks.registry import Recipe
+from regard.config import Config, option
+from regard.tasks.registry import make_recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 if TYPE_CHECKING:
@@ -281,7 +282,6 @@ OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
     "translation": {"predict": TranslateOptions, "evaluate": EvaluateOptions, "explain": ExplainOptions}
 }
 
-# Defaults as on the command line; of an option that is repeated, the last value counts.
 TEXTS = "monitor=bleu average_last=5 beam_size=5"
 CHARACTERS = "monitor=exact tokenizer=char shared_vocab=off beam_size=1 label_smoothing=0"
 SYLLABLES = f"{CHARACTERS} target_tokenizer=word hidden_dim=256 embed_dim=128"
@@ -291,14 +291,7 @@ TRANSFORMER_TINY = (
     " tie_embeddings=all vocab_size=10000 lr=5e-3 warmup_steps=2000 label_smoothing=0.1 language_pair=en-de"
 )
 
-
-def _recipe(name: str, summary: str, summary_zh: str, defaults: str, **values: Any) -> Recipe:
-    """A recipe whose data is a function of its name in the module `data`."""
-    options = {key: TranslationConfig.option(key).parse(text) for key, text in map(split_override, defaults.split())}
-    data = f"regard.tasks.translation.data:{name.replace('-', '_')}"
-    return Recipe(name, "translation", data, summary, summary_zh, options, **values)
-
-
+_recipe = partial(make_recipe, "translation", TranslationConfig, "regard.tasks.translation.data")
 RECIPES = (
     _recipe(
         "dates",

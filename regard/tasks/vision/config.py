@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from regard.config import Config, option
-from regard.tasks.registry import Recipe
+from regard.tasks.registry import make_recipe
 from regard.training.config import MONITOR_HELP, TrainingConfig
 
 __all__ = ["GridExplainOptions", "ImageClassificationConfig", "VisionConfig", "VisualQAConfig"]
@@ -86,33 +87,30 @@ CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {
 }
 OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {name: {"explain": GridExplainOptions} for name in CONFIG_CLASSES}
 
-SCHEDULE = {"schedule": "cosine", "warmup_steps": 100, "steps": 1500, "validate_every": 250, "save_every": 250}
-IMAGE_DEFAULTS = {"monitor": "accuracy", "lr": 3e-3, **SCHEDULE}
-QUESTION_DEFAULTS = {**IMAGE_DEFAULTS, "warmup_steps": 200, "steps": 6000, "validate_every": 500, "save_every": 500}
+SCHEDULE = "schedule=cosine warmup_steps=100 steps=1500 validate_every=250 save_every=250"
+DEFAULTS = f"monitor=accuracy lr=3e-3 {SCHEDULE}"
 
+_image_recipe, _question_recipe = (
+    partial(make_recipe, task, config_class, "regard.tasks.vision.task")
+    for task, config_class in CONFIG_CLASSES.items()
+)
 RECIPES = (
-    Recipe(
+    _image_recipe(
         "digits",
-        "image-classification",
-        "regard.tasks.vision.task:digits",
         "One handwritten digit among distractors, found by a learned query; the digits come with scikit-learn.",
         "在干扰碎片中识别一个手写数字，由学到的查询定位；数字来自 scikit-learn 自带的数据集。",
-        IMAGE_DEFAULTS,
+        DEFAULTS,
     ),
-    Recipe(
+    _image_recipe(
         "mnist-cluttered",
-        "image-classification",
-        "regard.tasks.vision.task:mnist_cluttered",
         "One MNIST digit among distractors, in larger images (data_dir=FOLDER).",
         "在更大的图片中识别干扰碎片里的一个 MNIST 数字（data_dir=文件夹）。",
-        {**IMAGE_DEFAULTS, "image_size": 96},
+        f"{DEFAULTS} image_size=96",
     ),
-    Recipe(
+    _question_recipe(
         "digit-questions",
-        "visual-question-answering",
-        "regard.tasks.vision.task:digit_questions",
         'Questions about scenes of digits ("how many 3s", "what is left of the 4"), answered with attention.',
         "关于数字场景的视觉问答（“how many 3s”“what is left of the 4”），用注意力回答。",
-        QUESTION_DEFAULTS,
+        f"{DEFAULTS} warmup_steps=200 steps=6000 validate_every=500 save_every=500",
     ),
 )
