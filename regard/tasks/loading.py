@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from regard.config import Option
-from regard.errors import ConfigError, RunFormatError, WeightsMismatchError
+from regard.errors import ConfigError, WeightsMismatchError
 from regard.tasks.predictor import Predictor, Report
 from regard.tasks.registry import get_recipe, get_task, is_export, open_record, recipe_name
 from regard.training import RunFolder, load_into, load_weights
 
-__all__ = ["AllocationLimit", "evaluate", "load", "load_predictor", "read_values"]
+__all__ = ["AllocationLimit", "evaluate", "load", "load_predictor"]
 
 ALLOCATION_FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
 ALLOCATION_MARGIN = 10_000_000  # elements of buffers that are not saved, such as tables of positions
@@ -76,34 +73,6 @@ def load_predictor(
         model = task.build_model(config, processor)
     load_into(model, weights, path)
     return task.predictor_class(model.to(device), processor, config)
-
-
-def read_values(processor_class: Any, folder: Path, files: Collection[str] = ()) -> dict[str, Any]:
-    """The values of a processor in its file processor.json; lists become tuples.
-
-    Args:
-        processor_class: the dataclass that has fields of these names and types
-        folder: of the processor
-        files: the fields that have files of their own
-    """
-    path = folder / "processor.json"
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    except FileNotFoundError:
-        raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
-    except (ValueError, AttributeError):
-        raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
-    types = get_type_hints(processor_class)
-    required = {one.name for one in fields(processor_class) if one.default is MISSING} - {*files}
-    if missing := sorted(required - values.keys()):
-        raise RunFormatError(f"{path} is damaged: it has no {', '.join(missing)}; copy it again")
-    for name, value in values.items():
-        try:
-            Option(name, types.get(name, type(None)), None, "").check(value)
-        except ConfigError as error:
-            raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
-    return values
 
 
 def evaluate(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_type_hints
 
 from torch import Tensor, nn
 
+from regard.config import Option
 from regard.data import Tokenizer
-from regard.errors import UnknownNameError
+from regard.errors import ConfigError, RunFormatError, UnknownNameError
 from regard.files import write_json
-from regard.tasks.loading import read_values
 from regard.tasks.predictor import Metric, Predictor
 from regard.training import Loss, TrainingConfig, load_into
 from regard.training.engine import Batch, BatchSource, CompileMode
@@ -103,8 +104,25 @@ class Processor:
 
     @classmethod
     def read_values(cls, folder: Path) -> dict[str, Any]:
-        """The values in processor.json, of the types of the fields."""
-        return read_values(cls, folder, cls.files)
+        """The values in processor.json, of the types of the fields; lists become tuples."""
+        path = folder / "processor.json"
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        except FileNotFoundError:
+            raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
+        except (ValueError, AttributeError):
+            raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
+        types = get_type_hints(cls)
+        required = {one.name for one in fields(cls) if one.default is MISSING} - {*cls.files}
+        if missing := sorted(required - values.keys()):
+            raise RunFormatError(f"{path} is damaged: it has no {', '.join(missing)}; copy it again")
+        for name, value in values.items():
+            try:
+                Option(name, types.get(name, type(None)), None, "").check(value)
+            except ConfigError as error:
+                raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
+        return values
 
     def save(self, folder: Path) -> None:
         """Write a file for each of `files` into an existing folder, and processor.json if there are other values."""
