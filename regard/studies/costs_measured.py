@@ -11,12 +11,12 @@ import json
 import resource
 import sys
 import time
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from regard.studies.costs import DIM, LAYER_KINDS
+from regard.tasks.benchmark import STATUS, read_peak_memory_mb
 from regard.training.weights import retain_freed_memory
 
 __all__ = ["main", "measure_seconds", "peak_memory_mb", "run_step"]
@@ -37,10 +37,8 @@ def run_step(layer: nn.Module, length: int) -> None:
 
 def peak_memory_mb() -> float:
     """The peak memory of this process in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # on Linux a process inherits ru_maxrss, but not VmHWM
-        lines = status.read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
+    if STATUS.exists():  # on Linux a process inherits ru_maxrss, but not VmHWM
+        return read_peak_memory_mb()
     scale = 1 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 2**20
 

@@ -14,7 +14,7 @@ from typing import Any
 from regard.errors import UsageError
 from regard.tasks.predictor import Predictor
 
-__all__ = ["Throughput", "measure_throughput"]
+__all__ = ["STATUS", "Throughput", "measure_throughput", "read_peak_memory_mb"]
 
 NUM_WARMUP = 8  # inputs predicted before the clock runs: caches, allocators and kernels are ready then
 RESET, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")  # Linux only
@@ -74,7 +74,8 @@ def measure_throughput(
     predictor.predict(inputs[:NUM_WARMUP], options)
     seconds: list[float] = []
     num_tokens = 0
-    with _garbage_collection_off(), _track_peak_memory() as peak:
+    has_peak_memory = _reset_peak_memory()
+    with _garbage_collection_off():
         for batch in _split_into_batches(inputs, batch_size):
             start = time.perf_counter()
             predictions = predictor.predict(batch, options)
@@ -87,7 +88,7 @@ def measure_throughput(
         num_tokens,
         sum(seconds),
         _percentiles(seconds),
-        peak[0] if peak else None,
+        read_peak_memory_mb() if has_peak_memory else None,
     )
 
 
@@ -121,17 +122,16 @@ def _garbage_collection_off() -> Iterator[None]:
         gc.enable()
 
 
-@contextmanager
-def _track_peak_memory() -> Iterator[list[float]]:
-    """A list that has the peak memory of the process in megabytes afterwards, if the system tells it."""
-    peak: list[float] = []
-    is_known = STATUS.exists()
-    if is_known:
-        try:
-            RESET.write_text("5")  # the highest so far becomes what is held now
-        except OSError:
-            is_known = False
-    yield peak
-    if is_known:
-        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
-        peak.append(int(line.split()[1]) / 1024)
+def _reset_peak_memory() -> bool:
+    """Begin a new peak with what the process holds now; False where the system does not tell it."""
+    try:
+        RESET.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def read_peak_memory_mb() -> float:
+    """The peak memory of this process in megabytes, on Linux."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
