@@ -53,25 +53,9 @@ NORMALIZERS: dict[str, Callable[[Any], Any]] = {
     "TopK": lambda x: a.TopK(x),
 }
 # The number in parentheses if none is given; where it is an integer, an integer must be given.
-MECHANISM_ARGUMENTS: dict[str, int | float] = {
-    "Concat": 1,
-    "Cosine": 5.0,
-    "Gaussian": 1.0,
-    "Boxcar": 1.0,
-    "Epanechnikov": 1.0,
-    "Location": 200,
-    "Temperature": 1.0,
-    "Entmax": 1.5,
-    "Gumbel": 1.0,
-    "TopK": 4,
-}
+MECHANISM_ARGUMENTS: dict[str, int | float] = {"Concat": 1, "Location": 200, "TopK": 4, "Cosine": 5.0, "Entmax": 1.5}
+MECHANISM_ARGUMENTS |= dict.fromkeys(("Gaussian", "Boxcar", "Epanechnikov", "Temperature", "Gumbel"), 1.0)
 EQUAL_SIZE_SCORES = ("Dot", "ScaledDot", "Cosine", "Gaussian", "Boxcar", "Epanechnikov")
-OPTIONS: dict[str, dict[str, Any]] = {
-    "score": SCORES,
-    "normalize": NORMALIZERS,
-    "self_score": SCORES,
-    "self_normalize": NORMALIZERS,
-}
 
 
 def parse_mechanism(option: str, text: str, known: dict[str, Any]) -> tuple[str, int | float | None]:
@@ -127,9 +111,9 @@ def check_mechanisms(config: Any) -> None:
     Args:
         config: of a run
     """
-    for option, known in OPTIONS.items():
+    for option in ("score", "normalize", "self_score", "self_normalize"):
         if (text := getattr(config, option, None)) is not None:
-            parse_mechanism(option, text, known)
+            parse_mechanism(option, text, SCORES if option.endswith("score") else NORMALIZERS)
 
 
 def training_warnings(model: nn.Module) -> list[str]:

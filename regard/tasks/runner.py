@@ -114,10 +114,9 @@ def resume(folder: str | Path, log: LogFn | None = None, **changes: Any) -> Trai
     if changes:
         record = read_record(run)
         config = _read_config(record)
-        resumable = [item.name for item in config.options() if item.resumable]
         for name in changes:
             if not config.option(name).resumable:
-                allowed = ", ".join(resumable)
+                allowed = ", ".join(item.name for item in config.options() if item.resumable)
                 raise ConfigError(f"{name} cannot change in a run that has begun; only these can: {allowed}")
         config = config.replace(**changes)
         if distributed.distributed_context().is_main:
@@ -225,17 +224,13 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
             task.init_model(model, other, load_weights(origin.find_weights()), str(origin.folder))
         if is_main:
             reports = task.describe_data(config, batches, valid)
-            facts = {
-                "model": {"parameters": sum(p.numel() for p in model.parameters())},
-                "processor": processor.describe(),
-            }
+            parameters = sum(p.numel() for p in model.parameters())
+            facts = {"model": {"parameters": parameters}, "processor": processor.describe()}
             summaries = {name: {**report.as_dict(), "summary": str(report)} for name, report in reports.items()}
             read = {"data": summaries} if reports else {}
             run.write_record({**record, **facts, **read})
-            for line in (
-                *(f"{name}: {one}" for name, one in reports.items() if one.as_dict().get("read", 1)),
-                *training_warnings(model),
-            ):
+            lines = [f"{name}: {one}" for name, one in reports.items() if one.as_dict().get("read", 1)]
+            for line in lines + training_warnings(model):
                 log(line)
     predictor = task.predictor_class(model, processor, config)
     directions = {metric.name: metric.lower_is_better for metric in task.metrics}

@@ -50,7 +50,7 @@ class AlgorithmConfig(TrainingConfig):
     def validate(self) -> None:
         """Refuse an empty range of lengths."""
         if self.max_size < self.min_size:
-            raise self.option("max_size").error(self.max_size, f"must be at least min_size={self.min_size}")
+            raise self.error("max_size", f"must be at least min_size={self.min_size}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.data.parallel import pluralize
 from regard.errors import UnknownNameError
 from regard.tasks.predictor import Explanation
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryTrace"]
 
-HEAD_TYPES = ("read", "write")
 MIN_SHOWN_WEIGHT = 0.01  # in the terminal; less is everywhere
 
 
@@ -87,18 +87,14 @@ class MemoryTrace(Explanation):
 
     def select_heads(self, head: int | None) -> tuple[int, int]:
         """The read head and the write head of this number; the sharpest where there is none of that number."""
-        counts = self.read_weights.shape[1], self.write_weights.shape[1]
+        reader, writer = self.sharpest_heads
         if head is None:
-            return self.sharpest_heads
-        if not 0 <= head < max(counts):
-            reads, writes = (
-                f"{count} {name} head{'s' * (count > 1)}" for count, name in zip(counts, HEAD_TYPES, strict=True)
-            )
-            raise UnknownNameError(f"no head {head}: this model has {reads} and {writes}, counted from 0")
-        reader, writer = (
-            head if head < count else sharpest for count, sharpest in zip(counts, self.sharpest_heads, strict=True)
-        )
-        return reader, writer
+            return reader, writer
+        num_readers, num_writers = self.read_weights.shape[1], self.write_weights.shape[1]
+        if not 0 <= head < max(num_readers, num_writers):
+            heads = f"{pluralize(num_readers, 'read head')} and {pluralize(num_writers, 'write head')}"
+            raise UnknownNameError(f"no head {head}: this model has {heads}, counted from 0")
+        return head if head < num_readers else reader, head if head < num_writers else writer
 
     @property
     def title(self) -> str:

@@ -42,8 +42,7 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
     @property
     def algorithm(self) -> Algorithm:
         """The generator of its sequences."""
-        algorithm: Algorithm = self.processor.algorithm
-        return algorithm
+        return self.processor.algorithm
 
     @property
     def has_attention(self) -> bool:
@@ -87,8 +86,7 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
             state = self.model.init_state(len(inputs), memory_rows or self.memory_rows_for(inputs.shape[1]))
         elif memory_rows is not None:
             raise UnsupportedError("memory_rows is not possible: this model has no memory")
-        logits: Tensor = self.model(inputs.to(self.device), state)[0].cpu()
-        return logits
+        return self.model(inputs.to(self.device), state)[0].cpu()
 
     def predict(self, inputs: Sequence[Float[Tensor, "steps input_dim"]], options: Any = None) -> list[Prediction]:
         """The output bits of sequences in the encoding of the algorithm; a word of the text is a step."""

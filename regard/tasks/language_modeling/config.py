@@ -39,14 +39,10 @@ class LanguageModelingConfig(TrainingConfig):
     def validate(self) -> None:
         """Check what involves several options."""
         if self.batch_tokens <= self.passage_length:
-            raise self.option("batch_tokens").error(
-                self.batch_tokens,
-                f"must be above passage_length={self.passage_length}, to hold a passage and its first token",
-            )
+            why = f"must be above passage_length={self.passage_length}, to hold a passage and its first token"
+            raise self.error("batch_tokens", why)
         if self.embed_dim % self.num_heads or self.embed_dim % 2:
-            raise self.option("embed_dim").error(
-                self.embed_dim, f"must be even and a multiple of num_heads={self.num_heads}"
-            )
+            raise self.error("embed_dim", f"must be even and a multiple of num_heads={self.num_heads}")
 
 
 @dataclass(frozen=True, kw_only=True)

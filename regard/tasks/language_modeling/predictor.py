@@ -74,8 +74,7 @@ class _LanguageModelPredictor(Predictor[str, str, PredictionT]):
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary."""
-        tokenizer: Tokenizer = self.processor.tokenizer
-        return tokenizer
+        return self.processor.tokenizer
 
     @torch.no_grad()
     def evaluate(self, examples: Iterable[str], options: Any = None) -> Report:
@@ -180,20 +179,12 @@ class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
         generator = torch.Generator(self.device)
         seed = generator.seed() % (1 << 63) if options.seed is None else options.seed
         generator.manual_seed(seed)
+        is_unseeded = options.method == "sample" and options.seed is None
+        settings = {name: value for name, value in options.to_dict().items() if name != "seed"}
         predictions = []
         for row, prompt in enumerate(inputs):
-            samples = self.generate(
-                prompt,
-                options.num_samples,
-                max_tokens=options.max_tokens,
-                generator=generator,
-                emit=None if emit is None else partial(emit, row),
-                method=options.method,
-                temperature=options.temperature,
-                top_k=options.top_k,
-                top_p=options.top_p,
-            )
-            is_unseeded = options.method == "sample" and options.seed is None
+            emit_text = None if emit is None else partial(emit, row)
+            samples = self.generate(prompt, generator=generator, emit=emit_text, **settings)
             all_samples = tuple(samples) if options.num_samples > 1 else ()
             predictions.append(replace(samples[0], samples=all_samples, seed=seed if is_unseeded else None))
         return predictions

@@ -104,8 +104,7 @@ class _LanguageModelingTask(Task[ConfigT, ProcessorT, str, Any]):
 
     def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
         """Those of an evaluation."""
-        metrics: dict[str, float] = predictor.compute_metrics(batches)
-        return metrics
+        return predictor.compute_metrics(batches)
 
     def describe_data(self, config: ConfigT, batches: BatchSource, valid: Any) -> dict[str, Any]:
         """What was read, and whether validation documents were held out."""

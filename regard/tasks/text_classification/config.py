@@ -85,9 +85,7 @@ class TextClassificationConfig(TrainingConfig):
     def validate(self) -> None:
         """Check what involves several options."""
         if self.model == "hierarchical" and self.hidden_dim % 2:
-            raise self.option("hidden_dim").error(
-                self.hidden_dim, "must be even: one half is the forward state, the other the backward state"
-            )
+            raise self.error("hidden_dim", "must be even: one half is the forward state, the other the backward state")
         self.refuse_unused("score", "normalize")
 
 

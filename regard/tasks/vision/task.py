@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
 
@@ -52,8 +53,7 @@ def digits(config: ImageClassificationConfig) -> DataSplits[RenderedScenes]:
     Args:
         config: the size of the images, and the number of distractors
     """
-    counts = {"num_digits": 1, "num_distractors": config.num_distractors}
-    return make_scene_splits(lambda split: make_sklearn_scenes(config, split, **counts))
+    return make_scene_splits(partial(make_sklearn_scenes, config, num_digits=1, num_distractors=config.num_distractors))
 
 
 def mnist_cluttered(config: ImageClassificationConfig) -> DataSplits[RenderedScenes]:
@@ -62,8 +62,7 @@ def mnist_cluttered(config: ImageClassificationConfig) -> DataSplits[RenderedSce
     Args:
         config: the folder of MNIST, the size of the images, and the number of distractors
     """
-    counts = {"num_digits": 1, "num_distractors": config.num_distractors}
-    return make_scene_splits(lambda split: make_mnist_scenes(config, split, **counts))
+    return make_scene_splits(partial(make_mnist_scenes, config, num_digits=1, num_distractors=config.num_distractors))
 
 
 def digit_questions(config: VisualQAConfig) -> DataSplits[ImageQuestions]:
@@ -140,8 +139,7 @@ class _VisionTask(ClassificationTask):
 
     def build_processor(self, config: VisionConfig, data: DataSplits[Any]) -> Any:
         """The classes are always the same."""
-        processor_class: Any = self.processor_class
-        return processor_class(image_size=config.image_size)
+        return cast(Any, self.processor_class)(image_size=config.image_size)
 
     def train_batches(self, config: VisionConfig, processor: Any, examples: Any) -> BatchSource:
         """Generated scenes."""
@@ -204,8 +202,7 @@ class VisualQATask(_VisionTask):
         self, config: VisualQAConfig, data: DataSplits[ImageQuestions], other: AnyTask, folder: Any
     ) -> VisualQAProcessor:
         """The same: the other run may be one of image classification."""
-        processor: VisualQAProcessor = self.build_processor(config, data)
-        return processor
+        return self.build_processor(config, data)
 
     def build_model(self, config: VisualQAConfig, processor: VisualQAProcessor) -> VisualQAModel:
         """A convolutional network, an encoder of questions, and one attention for each hop."""
