@@ -256,8 +256,7 @@ def build_pooling_attention(config: Any, key_dim: int, hidden_dim: int, has_quer
         score = Additive(None, key_dim, hidden_dim)
     else:
         raise ConfigError(f"score={config.score} needs a query; query_type=none requires score=additive")
-    attention: Attention = build_attention("global", score, normalize, hidden_dim, hidden_dim, 1)
-    return attention
+    return build_attention("global", score, normalize, hidden_dim, hidden_dim, 1)
 
 
 def select_weights(weights: Mapping[str, Tensor], module: str) -> dict[str, Tensor]:

@@ -111,7 +111,7 @@ def concatenate_examples(cls: type[ExamplesT], examples: Any) -> ExamplesT:
         return loaded
     if not (rows := list(loaded)):
         raise DataError("there is nothing to evaluate: there are no examples")
-    return cast(ExamplesT, cast(Any, cls).concatenate(rows))
+    return cast(Any, cls).concatenate(rows)
 
 
 def split_files(
@@ -165,8 +165,7 @@ class HeldOutReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values."""
-        values: dict[str, Any] = self.report.as_dict()
-        return values
+        return self.report.as_dict()
 
     def __str__(self) -> str:
         return f"{self.report} Every twentieth {self.noun} was held out for it."

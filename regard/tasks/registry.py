@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from inspect import isabstract
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard._imports import resolve
 from regard.config import Config, split_override
@@ -94,8 +94,7 @@ class Recipe:
 
     def load_data(self, config: Any) -> DataSplits[Any]:
         """The splits for a config."""
-        splits: DataSplits[Any] = resolve(self.data)(config)
-        return splits
+        return resolve(self.data)(config)
 
     @property
     def config_class(self) -> type[TrainingConfig]:
@@ -231,8 +230,8 @@ def get_options(task: str, role: Literal["predict", "evaluate", "explain"]) -> t
     """
     table = getattr(get_entry(task).import_part("config"), "OPTION_CLASSES", {})
     if task in table:
-        return cast("type[Config]", table[task].get(role, NoOptions))
-    return cast("type[Config]", getattr(get_task(task).predictor_class, f"{role}_options"))
+        return table[task].get(role, NoOptions)
+    return getattr(get_task(task).predictor_class, f"{role}_options")
 
 
 def get_entry(task: str) -> TaskEntry:

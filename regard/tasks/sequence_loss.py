@@ -57,8 +57,7 @@ class NextTokenLoss(ResettableModule):
 
     def _forward_hidden(self, model: Any, batch: Any) -> Tensor:
         """The hidden state of each token."""
-        hidden: Tensor = model.forward_hidden(batch.source, batch.source_lengths, batch.target[:, :-1])
-        return hidden
+        return model.forward_hidden(batch.source, batch.source_lengths, batch.target[:, :-1])
 
     def _token_losses(
         self, model: Any, hidden: Tensor, batch: PairBatch | CaptionBatch
@@ -119,8 +118,7 @@ class ReinforceLoss(NextTokenLoss):
 
     def _decode(self, model: Any, batch: Any) -> tuple[Tensor, list[AttentionOutput]]:
         """The hidden state of each token, and the attention of each step."""
-        hidden, attention = model.decode(batch.source, batch.source_lengths, batch.target[:, :-1])
-        return hidden, attention
+        return model.decode(batch.source, batch.source_lengths, batch.target[:, :-1])
 
     @torch.no_grad()
     def _update_baseline(
@@ -192,14 +190,12 @@ class HardCaptionLoss(ReinforceLoss):
         self.num_batches.zero_()
 
     def _forward_hidden(self, model: Any, batch: CaptionBatch) -> Tensor:
-        hidden: Tensor = model.decode(batch.images, batch.target[:, :-1], None)[0]
-        return hidden
+        return model.decode(batch.images, batch.target[:, :-1], None)[0]
 
     def _decode(self, model: Any, batch: CaptionBatch) -> tuple[Tensor, list[AttentionOutput]]:
         fraction = torch.where(self.num_batches < self.num_soft_batches, 1.0, self.soft_fraction)
         self.num_batches = self.num_batches + 1
-        hidden, attention = model.decode(batch.images, batch.target[:, :-1], fraction)
-        return hidden, attention
+        return model.decode(batch.images, batch.target[:, :-1], fraction)
 
 
 def build_caption_loss(config: CaptioningConfig) -> CaptionLoss | HardCaptionLoss:

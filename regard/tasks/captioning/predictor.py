@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -119,7 +119,7 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
     @property
     def tokenizer(self) -> Tokenizer:
         """The words."""
-        return cast(Tokenizer, self.processor.tokenizer)
+        return self.processor.tokenizer
 
     @property
     def has_attention(self) -> bool:
@@ -239,8 +239,7 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
             images: the input of the model
             captions: token ids
         """
-        weights: Tensor = self.model.attention_weights(images.to(self.device), captions.to(self.device))
-        return weights.cpu()
+        return self.model.attention_weights(images.to(self.device), captions.to(self.device)).cpu()
 
     def _pointing_hits(
         self, images: Tensor, boxes: Int[Tensor, "rows digits 4"], hypotheses: Sequence[Hypothesis]

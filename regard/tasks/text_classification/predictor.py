@@ -121,8 +121,7 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
     @property
     def tokenizer(self) -> Tokenizer:
         """The words."""
-        tokenizer: Tokenizer = self.processor.tokenizer
-        return tokenizer
+        return self.processor.tokenizer
 
     @property
     def has_attention(self) -> bool:
