@@ -14,6 +14,7 @@ from regard.data.captions import CaptionBatch
 from regard.data.pair_batches import PairBatch
 from regard.models.captioner import doubly_stochastic_penalty
 from regard.tasks.captioning.config import CaptioningConfig
+from regard.tasks.task import select_options
 from regard.training import Loss
 from regard.training.loss import linear_cross_entropy
 
@@ -205,13 +206,9 @@ def build_caption_loss(config: CaptioningConfig) -> CaptionLoss | HardCaptionLos
         config: of the training
     """
     if config.attention_scope == "hard":
-        return HardCaptionLoss(
-            config.label_smoothing,
-            config.entropy_bonus,
-            config.reward_discount,
-            config.soft_warmup * config.steps * config.grad_accumulation,
-            config.soft_fraction,
-        )
+        num_soft_batches = config.soft_warmup * config.steps * config.grad_accumulation
+        names = ("label_smoothing", "entropy_bonus", "reward_discount", "soft_fraction")
+        return HardCaptionLoss(num_soft_batches=num_soft_batches, **select_options(config, *names))
     weight = config.doubly_stochastic_weight if config.attention_scope == "soft" else 0.0
     return CaptionLoss(config.label_smoothing, weight)
 

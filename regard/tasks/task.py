@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, get_type_hints
 
 from torch import Tensor, nn
 
-from regard.config import Option
+from regard.config import Config, Option
 from regard.data import Tokenizer
 from regard.errors import ConfigError, RunFormatError, UnknownNameError
 from regard.files import write_json
@@ -21,7 +21,7 @@ from regard.training.engine import Batch, BatchSource, CompileMode
 
 __all__ = [
     "AnyTask", "Batch", "BatchSource", "DataSplits", "LazyExamples", "LossFn", "Processor", "Task",
-    "TokenizerProcessor", "sum_losses",
+    "TokenizerProcessor", "select_options", "sum_losses",
 ]  # fmt: skip
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
@@ -277,6 +277,20 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
 
 
 AnyTask = Task[Any, Any, Any, Any]
+
+
+def select_options(config: Config, *names: str) -> dict[str, Any]:
+    """Some options of a config, as the arguments of the same names that a model or a loss takes.
+
+    Args:
+        config: the config
+        names: of the options
+
+    Example:
+        >>> select_options(TrainingConfig(), "seed", "lr")
+        {'seed': 0, 'lr': 0.001}
+    """
+    return {name: getattr(config, name) for name in names}
 
 
 def sum_losses(

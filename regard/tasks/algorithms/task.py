@@ -18,7 +18,7 @@ from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.algorithms.data import ALGORITHMS, NUM_VALID_SEQUENCES, sample_batches
 from regard.tasks.algorithms.predictor import AlgorithmPredictor
 from regard.tasks.predictor import Metric
-from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task
+from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task, select_options
 from regard.training import BatchSource, Loss
 from regard.training.engine import CompileMode
 
@@ -85,19 +85,10 @@ class AlgorithmTask(Task[AlgorithmConfig, AlgorithmProcessor, Mapping[str, int],
         """The network, for the inputs and outputs of the algorithm."""
         input_dim, output_dim = processor.algorithm.dims
         if config.model == "lstm":
-            return LSTMBaseline(input_dim, output_dim, hidden_dim=config.hidden_dim, num_layers=config.num_layers)
-        return NeuralTuringMachine(
-            input_dim,
-            output_dim,
-            memory_rows=config.memory_rows,
-            memory_width=config.memory_width,
-            num_read_heads=config.num_read_heads,
-            num_write_heads=config.num_write_heads,
-            controller=config.controller,
-            hidden_dim=config.hidden_dim,
-            max_shift=config.max_shift,
-            state_grad_clip=config.state_grad_clip,
-        )
+            return LSTMBaseline(input_dim, output_dim, **select_options(config, "hidden_dim", "num_layers"))
+        memory = select_options(config, "memory_rows", "memory_width", "num_read_heads", "num_write_heads", "max_shift")
+        network = select_options(config, "controller", "hidden_dim", "state_grad_clip")
+        return NeuralTuringMachine(input_dim, output_dim, **memory, **network)
 
     def train_batches(self, config: AlgorithmConfig, processor: AlgorithmProcessor, examples: Algorithm) -> BatchSource:
         """Generated sequences."""

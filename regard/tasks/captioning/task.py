@@ -38,7 +38,7 @@ from regard.tasks.captioning.predictor import ImageCaptioner
 from regard.tasks.mechanisms import build_score
 from regard.tasks.predictor import Metric
 from regard.tasks.sequence_loss import build_caption_loss
-from regard.tasks.task import AnyTask, DataSplits, LazyExamples, LossFn, Task, TokenizerProcessor, sum_losses
+from regard.tasks.task import AnyTask, DataSplits, LazyExamples, Task, TokenizerProcessor, select_options, sum_losses
 from regard.training import BatchSource
 from regard.training.engine import CompileMode
 
@@ -142,7 +142,7 @@ class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedI
         """What was read, and whether validation images were held out."""
         return datasets.describe_reports(config, batches, valid, "image")
 
-    def compute_metrics(self, predictor: Any, loss: LossFn, batches: Any, examples: Any) -> dict[str, float]:
+    def compute_metrics(self, predictor: Any, loss: Any, batches: Any, examples: Any) -> dict[str, float]:
         """The loss without label smoothing and, if another metric is monitored, how good greedy captions are."""
         _, count, sums = sum_losses(predictor, loss, batches)
         metrics = {"loss": sums["nll"] / count}
@@ -203,16 +203,8 @@ def _build_model(config: CaptioningConfig, vocab_size: int, feature_dim: int | N
     else:
         score = build_score(config.score, config.hidden_dim, feature_dim, config.hidden_dim // 2)
         attention = Attention(score, Sample() if config.attention_scope == "hard" else None)
-    return ShowAttendTell(
-        vocab_size,
-        attention,
-        backbone=backbone,
-        feature_dim=feature_dim,
-        embed_dim=config.embed_dim,
-        hidden_dim=config.hidden_dim,
-        dropout=config.dropout,
-        soft_fraction=config.soft_fraction,
-    )
+    options = select_options(config, "embed_dim", "hidden_dim", "dropout", "soft_fraction")
+    return ShowAttendTell(vocab_size, attention, backbone=backbone, feature_dim=feature_dim, **options)
 
 
 def _lazy(load: Callable[[], CaptionedImages]) -> LazyExamples[CaptionedImages]:

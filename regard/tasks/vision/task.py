@@ -33,7 +33,7 @@ from regard.tasks.classification import ClassificationTask, build_pooling_attent
 from regard.tasks.datasets import concatenate_examples
 from regard.tasks.grid import make_mnist_scenes, make_scene_splits, make_sklearn_scenes
 from regard.tasks.predictor import Metric
-from regard.tasks.task import AnyTask, DataSplits, Processor
+from regard.tasks.task import AnyTask, DataSplits, Processor, select_options
 from regard.tasks.vision.config import ImageClassificationConfig, VisionConfig, VisualQAConfig
 from regard.tasks.vision.predictor import ImageClassifier, VisualQA
 from regard.training import BatchSource, load_into
@@ -166,15 +166,14 @@ class ImageClassificationTask(_VisionTask):
         self, config: ImageClassificationConfig, processor: ImageClassificationProcessor
     ) -> AttentionPoolClassifier:
         """A convolutional network with attention pooling."""
-        num_classes = len(processor.labels)
-        backbone = ConvBackbone(1, config.feature_dim, width=config.conv_channels)
-        return AttentionPoolClassifier(
-            num_classes,
-            _build_pooling(config, num_classes),
-            backbone=backbone,
-            feature_dim=config.feature_dim,
-            dropout=config.dropout,
-        )
+        num_classes, options = len(processor.labels), _backbone_options(config)
+        return AttentionPoolClassifier(num_classes, _build_pooling(config, num_classes), **options)
+
+
+def _backbone_options(config: VisionConfig) -> dict[str, Any]:
+    """The arguments of both networks: the backbone of gray images, the size of its features, and dropout."""
+    backbone = ConvBackbone(1, config.feature_dim, width=config.conv_channels)
+    return {"backbone": backbone, **select_options(config, "feature_dim", "dropout")}
 
 
 def _build_pooling(config: ImageClassificationConfig, num_classes: int) -> AttentionPool | MaxPool:
@@ -207,16 +206,10 @@ class VisualQATask(_VisionTask):
     def build_model(self, config: VisualQAConfig, processor: VisualQAProcessor) -> VisualQAModel:
         """A convolutional network, an encoder of questions, and one attention for each hop."""
         num_words, dim = len(processor.words), config.hidden_dim
-        return VisualQAModel(
-            BagOfWordsEncoder(num_words, dim)
-            if config.question_encoder == "bag"
-            else GRUEncoder(num_words, config.embed_dim, dim),
-            [build_pooling_attention(config, config.feature_dim, dim) for _ in range(config.num_hops)],
-            len(processor.answers),
-            backbone=ConvBackbone(1, config.feature_dim, width=config.conv_channels),
-            feature_dim=config.feature_dim,
-            dropout=config.dropout,
-        )
+        is_bag = config.question_encoder == "bag"
+        encoder = BagOfWordsEncoder(num_words, dim) if is_bag else GRUEncoder(num_words, config.embed_dim, dim)
+        attentions = [build_pooling_attention(config, config.feature_dim, dim) for _ in range(config.num_hops)]
+        return VisualQAModel(encoder, attentions, len(processor.answers), **_backbone_options(config))
 
     def can_init_from(self, other: AnyTask) -> bool:
         """Also from an image classifier, whose backbone it takes."""
