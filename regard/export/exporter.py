@@ -10,14 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from regard.errors import (
-    CheckpointCorruptError,
-    ConfigError,
-    ExportError,
-    RunFormatError,
-    UnknownNameError,
-    UnsupportedError,
-)
+from regard import errors
 from regard.export import ctranslate2, onnx
 from regard.export.folder import CARD_FACTS, CARD_FILE, is_export, model_card, new_export_folder, read_record
 from regard.tasks.loading import load_predictor
@@ -56,15 +49,15 @@ def export(
         export("runs/en-de", "onnx", "en-de-int8", quantize="int8")
     """
     if to not in TARGETS:
-        raise UnknownNameError.among("export format", to, TARGETS)
+        raise errors.UnknownNameError.among("export format", to, TARGETS)
     if quantize not in (None, "int8"):
-        raise ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
+        raise errors.ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
     if quantize and to == "safetensors":
-        raise ConfigError("safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx")
+        raise errors.ConfigError("safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx")
     source = _open_source(Path(folder), weights)
     predictor, recipe = source.load_predictor(), get_recipe(source.record["recipe"])
     if to != "safetensors" and not isinstance(predictor, Translator):
-        raise ExportError(
+        raise errors.ExportError(
             f"{folder} was trained for {recipe.name}, and {to} takes translators only; export it with --to safetensors"
         )
     defaults = {item.name: item.default for item in recipe.config_class.options() if item.path}
@@ -106,7 +99,7 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
         predictor = _open_source(folder, None).load_predictor(device if engine in (None, "torch") else "cpu")
         return predictor if engine in (None, "torch") else to_engine(predictor, str(engine))
     if engine not in (None, target):
-        raise UnsupportedError(
+        raise errors.UnsupportedError(
             f"{folder} was exported for {target} and runs with that engine only; export its run for {engine},"
             " or --to safetensors for any"
         )
@@ -128,9 +121,9 @@ def to_engine(translator: Any, engine: str) -> Translator:
         translator.engine  # "onnx"
     """
     if engine not in ENGINES:
-        raise UnknownNameError.among("engine", engine, ENGINES)
+        raise errors.UnknownNameError.among("engine", engine, ENGINES)
     if not isinstance(translator, Translator):
-        raise UnsupportedError(f"{engine} runs translators only; leave the engine out for this one")
+        raise errors.UnsupportedError(f"{engine} runs translators only; leave the engine out for this one")
     if engine == "torch":
         return translator
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +149,7 @@ def _open_source(folder: Path, weights: str | Path | None) -> _ExportSource:
     if is_export(folder):
         record = read_record(folder)
         if record["to"] != "safetensors":
-            raise ExportError(f"{folder} was exported for {record['to']} already; export the run itself")
+            raise errors.ExportError(f"{folder} was exported for {record['to']} already; export the run itself")
         run, path, state = RunFolder(folder), folder / WEIGHTS_FILE, {}
     else:
         run = RunFolder.open(folder)
@@ -165,7 +158,7 @@ def _open_source(folder: Path, weights: str | Path | None) -> _ExportSource:
         try:
             latest = checkpoint.load_latest(run.checkpoints)
             state = {} if latest is None else latest.state
-        except CheckpointCorruptError:
+        except errors.CheckpointCorruptError:
             state = {}
     facts = {name: record.get(name, state.get(name)) for name in CARD_FACTS}
     return _ExportSource(run, record, load_weights(path), str(path), facts)
@@ -176,6 +169,6 @@ def _make_engine(engine: str, folder: Path, processor: TranslationProcessor, max
         return onnx.OnnxEngine(folder, max_length)
     if engine == "ctranslate2":
         return ctranslate2.CTranslate2Engine(folder, processor.source, processor.target, max_length)
-    raise RunFormatError(
+    raise errors.RunFormatError(
         f"{folder} was exported for {engine!r}, which this version of regard does not have; install a newer one"
     )

@@ -110,14 +110,13 @@ class OnnxEngine(InferenceEngine):
     def search(
         self, sources: Sequence[list[int]], options: DecodingConfig, generator: torch.Generator | None = None
     ) -> list[list[Hypothesis]]:
-        hypotheses: list[list[Hypothesis]] = [[] for _ in sources]
+        hypotheses: dict[int, list[Hypothesis]] = {}
         width = options.beam_size if options.method == "beam" else options.num_best
         lengths = [len(source) for source in sources]
         for rows in group_by_length(range(len(sources)), lengths, max(1, MAX_BATCH_TOKENS // width)):
             batch = pad_rows([list(sources[row]) for row in rows])
-            for row, best in zip(rows, decode(self, *batch, options, generator=generator), strict=True):
-                hypotheses[row] = best
-        return hypotheses
+            hypotheses.update(zip(rows, decode(self, *batch, options, generator=generator), strict=True))
+        return [hypotheses[row] for row in range(len(sources))]
 
     def start_decoding(
         self, source: Int[Tensor, "batch src_len"], source_lengths: Int[Tensor, " batch"], /

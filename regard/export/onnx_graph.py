@@ -10,22 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard import attention as a
 from regard._imports import require_extra
-from regard.attention import (
-    Additive,
-    Attention,
-    Bilinear,
-    Concat,
-    Constant,
-    Dot,
-    Energy,
-    LocalM,
-    LocalP,
-    ScaledDot,
-    Temperature,
-    sigmoid,
-    softmax,
-)
 from regard.errors import ExportError
 
 __all__ = ["FLOAT32", "INT32", "OnnxAttention", "OnnxGraph", "check_attention", "padding_bias", "project_keys"]
@@ -33,7 +19,7 @@ __all__ = ["FLOAT32", "INT32", "OnnxAttention", "OnnxGraph", "check_attention", 
 OPSET, IR_VERSION = 17, 8  # the oldest opset with LayerNormalization, so that old runtimes can read the files
 FLOAT32, INT32 = 1, 6  # data types of ONNX's Cast
 MASKED_SCORE = -1e30  # finite, because -inf minus -inf is NaN
-SCORES = (Constant, Dot, ScaledDot, Bilinear, Energy, Additive, Concat)
+SCORES = (a.Constant, a.Dot, a.ScaledDot, a.Bilinear, a.Energy, a.Additive, a.Concat)
 ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
 
 Shape = Sequence[int | str]
@@ -148,7 +134,7 @@ def check_attention(attention: Any) -> None:
     Args:
         attention: the attention of a recurrent model
     """
-    if type(attention) not in (Attention, LocalM, LocalP):
+    if type(attention) not in (a.Attention, a.LocalM, a.LocalP):
         raise ExportError(
             f"{type(attention).__name__} cannot be exported to ONNX, but attention_scope=global, local-m and"
             " local-p can; use it with PyTorch, or export it to safetensors"
@@ -159,8 +145,8 @@ def check_attention(attention: Any) -> None:
             f" {', '.join(score.__name__ for score in SCORES)}; use it with PyTorch, or export it to safetensors"
         )
     normalize = attention.normalize
-    is_temperature = type(normalize) is Temperature and isinstance(normalize.temperature, float | int)
-    if normalize not in (None, softmax, sigmoid) and not is_temperature:
+    is_temperature = type(normalize) is a.Temperature and isinstance(normalize.temperature, float | int)
+    if normalize not in (None, a.softmax, a.sigmoid) and not is_temperature:
         name = getattr(normalize, "__name__", type(normalize).__name__)
         raise ExportError(
             f"the normalizer {name} cannot be exported to ONNX, but softmax, sigmoid and Temperature can;"
@@ -179,9 +165,9 @@ def project_keys(graph: OnnxGraph, score: Any, states: str) -> str | None:
     Returns:
         the name of the projected keys (batch, src_len, hidden_dim), or None if the keys are the states themselves
     """
-    if isinstance(score, Additive):
+    if isinstance(score, a.Additive):
         return graph.linear(states, score.key_proj)
-    if isinstance(score, Concat):
+    if isinstance(score, a.Concat):
         return graph("MatMul", states, score.in_proj.weight[:, score.query_dim :].T)
     return None
 
@@ -202,11 +188,11 @@ class OnnxAttention:
         self.values = graph.input("memory.states", ("batch", "src_len", states_dim))
         self.padding_bias = graph.input("memory.padding_bias", ("batch", "src_len"))
         self.keys = self.values
-        if isinstance(attention.score, Additive | Concat):
+        if isinstance(attention.score, a.Additive | a.Concat):
             self.keys = graph.input("memory.keys", ("batch", "src_len", attention.score.hidden_dim))
-        if isinstance(attention, LocalM | LocalP):
+        if isinstance(attention, a.LocalM | a.LocalP):
             self.length = graph.input("memory.length", ("batch", 1))
-        if isinstance(attention, LocalM):
+        if isinstance(attention, a.LocalM):
             self.position = graph("Cast", graph.input("position", (), np.int64), to=FLOAT32)
 
     def __call__(self, query: str) -> tuple[str, str]:
@@ -214,12 +200,12 @@ class OnnxAttention:
         graph, attention = self.graph, self.attention
         scores = graph("Add", self._compute_scores(query), self.padding_bias)
         distance = ""
-        if isinstance(attention, LocalM | LocalP):
+        if isinstance(attention, a.LocalM | a.LocalP):
             distance = self._distance_from_center(query)
             is_near = graph("LessOrEqual", graph("Abs", distance), float(attention.radius))
             scores = graph("Where", is_near, scores, MASKED_SCORE)
         weights = self._normalize(scores)
-        if isinstance(attention, LocalP):
+        if isinstance(attention, a.LocalP):
             sigma = attention.radius / 2
             window = graph("Exp", graph("Mul", graph("Mul", distance, distance), -0.5 / sigma**2))
             weights = graph("Mul", weights, window)
@@ -228,21 +214,21 @@ class OnnxAttention:
 
     def _compute_scores(self, query: str) -> Operand:
         graph, score = self.graph, self.attention.score
-        if isinstance(score, Constant):
+        if isinstance(score, a.Constant):
             return 0.0
-        if isinstance(score, Additive | Concat):
+        if isinstance(score, a.Additive | a.Concat):
             return self._additive_scores(score, query)
-        if isinstance(score, Bilinear):
-            sign = -1.0 if isinstance(score, Energy) else 1.0
+        if isinstance(score, a.Bilinear):
+            sign = -1.0 if isinstance(score, a.Energy) else 1.0
             query = graph("MatMul", query, sign * score.weight)
-        if isinstance(score, ScaledDot):
+        if isinstance(score, a.ScaledDot):
             query = graph("Div", query, graph("Sqrt", graph("Cast", graph.size(query, 1), to=FLOAT32)))
         return graph("Squeeze", graph("MatMul", self.keys, graph("Unsqueeze", query, [2])), [2])
 
-    def _additive_scores(self, score: Additive | Concat, query: str) -> str:
+    def _additive_scores(self, score: a.Additive | a.Concat, query: str) -> str:
         """v . tanh(query + keys), with further layers in between if a Concat has them."""
         graph, activation, layers = self.graph, "Tanh", nn.ModuleList()
-        if isinstance(score, Additive):
+        if isinstance(score, a.Additive):
             assert score.query_proj is not None
             query, activation = graph.linear(query, score.query_proj), ACTIVATIONS[score.activation]
         else:
@@ -255,7 +241,7 @@ class OnnxAttention:
     def _distance_from_center(self, query: str) -> str:
         """The distance of each source position from the center of the window."""
         graph, local = self.graph, self.attention
-        if isinstance(local, LocalM):
+        if isinstance(local, a.LocalM):
             center = graph("Min", self.position, graph("Sub", self.length, 1.0))
         else:
             hidden = graph("Tanh", graph.linear(query, local.query_proj))
@@ -265,8 +251,8 @@ class OnnxAttention:
 
     def _normalize(self, scores: str) -> str:
         normalize = self.attention.normalize
-        if normalize is sigmoid:
+        if normalize is a.sigmoid:
             return self.graph("Sigmoid", scores)
-        if isinstance(normalize, Temperature):
+        if isinstance(normalize, a.Temperature):
             scores = self.graph("Div", scores, float(normalize.temperature))
         return self.graph("Softmax", scores, axis=-1)

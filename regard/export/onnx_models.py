@@ -14,16 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import LocalM, LocalP
+from regard.export import onnx_graph
 from regard.export.folder import check_exportable, position_table
-from regard.export.onnx_graph import (
-    FLOAT32,
-    INT32,
-    OnnxAttention,
-    OnnxGraph,
-    check_attention,
-    padding_bias,
-    project_keys,
-)
+from regard.export.onnx_graph import FLOAT32, INT32, OnnxGraph
 from regard.models import RNNSeq2Seq, Transformer
 
 __all__ = ["build_graphs"]
@@ -53,7 +46,7 @@ def build_graphs(model: RNNSeq2Seq | Transformer, num_positions: int) -> tuple[O
         _add_transformer_step(decoder, model, tokens, num_positions)
     else:
         if model.attention is not None:
-            check_attention(model.attention)
+            onnx_graph.check_attention(model.attention)
         _add_rnn_encoder(encoder, model, source, lengths)
         _add_rnn_step(decoder, model, tokens)
     return encoder, decoder
@@ -69,9 +62,9 @@ def _add_rnn_encoder(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: 
         graph.output("memory.last", final, ("batch", states_dim))
     else:
         graph.output("memory.states", states, ("batch", "src_len", states_dim))
-        graph.output("memory.padding_bias", padding_bias(graph, source, lengths), ("batch", "src_len"))
+        graph.output("memory.padding_bias", onnx_graph.padding_bias(graph, source, lengths), ("batch", "src_len"))
         score: Any = model.attention.score
-        if (keys := project_keys(graph, score, states)) is not None:
+        if (keys := onnx_graph.project_keys(graph, score, states)) is not None:
             graph.output("memory.keys", keys, ("batch", "src_len", score.hidden_dim))
         if isinstance(model.attention, LocalM | LocalP):
             graph.output("memory.length", graph("Unsqueeze", graph("Cast", lengths, to=FLOAT32), [1]), ("batch", 1))
@@ -144,7 +137,7 @@ def _make_attention(graph: OnnxGraph, model: RNNSeq2Seq) -> Callable[[str], tupl
     """From the name of a query to those of its context and its weights; without attention, "" for the weights."""
     states_dim = model.bridge.in_features
     if model.attention is not None:
-        return OnnxAttention(graph, model.attention, states_dim)
+        return onnx_graph.OnnxAttention(graph, model.attention, states_dim)
     final = graph.input("memory.last", ("batch", states_dim))
     return lambda query: (final, "")
 
@@ -186,7 +179,7 @@ def _add_transformer_encoder(
     graph: OnnxGraph, model: Transformer, source: str, lengths: str, num_positions: int
 ) -> None:
     """The keys and values of each decoder layer's cross-attention, and empty caches of its self-attention."""
-    bias = graph("Unsqueeze", padding_bias(graph, source, lengths), [1, 2])
+    bias = graph("Unsqueeze", onnx_graph.padding_bias(graph, source, lengths), [1, 2])
     positions = graph("Slice", position_table(model.src_embed, num_positions), [0], graph.size(source, 1), [0])
     x = graph("Add", _embed(graph, model.src_embed, source), positions)
     for layer in model.encoder.layers:
@@ -209,11 +202,8 @@ def _add_transformer_encoder(
 def _add_transformer_step(graph: OnnxGraph, model: Transformer, tokens: str, num_positions: int) -> None:
     position = graph.input("position", (), np.int64)
     bias = graph.input("memory.padding_bias", ("batch", 1, 1, "src_len"))
-    x = graph(
-        "Add",
-        _embed(graph, model.tgt_embed, tokens),
-        graph("Gather", position_table(model.tgt_embed, num_positions), position),
-    )
+    embedded = _embed(graph, model.tgt_embed, tokens)
+    x = graph("Add", embedded, graph("Gather", position_table(model.tgt_embed, num_positions), position))
     weights: list[str] = []
 
     def attend_to_memory(x: str, mha: Any) -> str:

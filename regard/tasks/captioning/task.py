@@ -17,14 +17,8 @@ from torch.nn.functional import normalize
 
 from regard.attention import Attention, Constant, Sample
 from regard.data import GeneratedBatches, Tokenizer
-from regard.data.captions import (
-    CaptionBatch,
-    CaptionBatches,
-    CaptionedImages,
-    ImageArray,
-    SceneCaptionCollator,
-    read_captioned_images,
-)
+from regard.data import captions as caption_data
+from regard.data.captions import CaptionBatch, CaptionedImages, ImageArray
 from regard.data.parallel import pluralize
 from regard.data.scenes import CAPTION_WORDS, RenderedScenes, SceneGenerator
 from regard.data.segmentation import separate_characters
@@ -119,7 +113,7 @@ class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedI
     def train_batches(self, config: CaptioningConfig, processor: CaptioningProcessor, examples: Any) -> BatchSource:
         """Generated scenes, or captions in random order."""
         if isinstance(examples, SceneGenerator):
-            collate = SceneCaptionCollator(processor.tokenizer)
+            collate = caption_data.SceneCaptionCollator(processor.tokenizer)
             return GeneratedBatches(examples.sample, collate, config.batch_size, config.seed)
         return _make_batches("train", examples, config, processor)
 
@@ -159,10 +153,10 @@ def _find_feature_dim(data: DataSplits[CaptionedImages]) -> int | None:
 
 def _make_batches(
     split: str, examples: Any, config: CaptioningConfig, processor: CaptioningProcessor
-) -> CaptionBatches:
+) -> caption_data.CaptionBatches:
     images = datasets.concatenate_examples(CaptionedImages, examples)
     try:
-        return CaptionBatches(
+        return caption_data.CaptionBatches(
             images, processor.tokenizer, config.batch_size, max_length=config.max_length, seed=config.seed
         )
     except DataError as error:
@@ -256,7 +250,7 @@ def captions(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
         raise ConfigError(f"no such file: {missing[0]}")
 
     def split(names: tuple[str, ...]) -> LazyExamples[CaptionedImages]:
-        return _lazy(lambda: read_captioned_images(names, config.image_size, config.color))
+        return _lazy(lambda: caption_data.read_captioned_images(names, config.image_size, config.color))
 
     tests = {"test": split(config.test_files)} if config.test_files else {}
     train = split(config.train_files)

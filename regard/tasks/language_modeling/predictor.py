@@ -17,14 +17,8 @@ from regard.decoding import DecodingConfig, ObservedModel, decode, iterate_emitt
 from regard.errors import InputError, InputTooLongError
 from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.datasets import EvalBatches
+from regard.tasks.language_modeling import loss as losses
 from regard.tasks.language_modeling.config import FillMaskConfig, FillOptions, GenerateOptions
-from regard.tasks.language_modeling.loss import (
-    causal_lm_loss,
-    causal_lm_metrics,
-    mask_batches,
-    masked_lm_metrics,
-    masked_token_loss,
-)
 from regard.tasks.predictor import InputField, Prediction, Predictor, Report
 from regard.tasks.task import LazyExamples, sum_losses
 
@@ -64,7 +58,7 @@ def make_eval_batches(texts: Iterable[str], processor: Any, config: Any) -> Eval
     passages = make_passages(texts, processor, config)
     batches: Iterable[Any] = passages.iter_eval_batches()
     if isinstance(config, FillMaskConfig):
-        batches = mask_batches(batches, config.mask_prob, len(processor.tokenizer))
+        batches = losses.mask_batches(batches, config.mask_prob, len(processor.tokenizer))
     return EvalBatches(batches, passages.report)
 
 
@@ -252,8 +246,8 @@ class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
 
     def compute_metrics(self, batches: EvalBatches[Any]) -> dict[str, float]:
         """Loss, perplexity and bits per character."""
-        total, _, _ = sum_losses(self, causal_lm_loss, batches)
-        return causal_lm_metrics(total, batches.report)
+        total, _, _ = sum_losses(self, losses.causal_lm_loss, batches)
+        return losses.causal_lm_metrics(total, batches.report)
 
     def _encode(self, prompt: str, row: int | None = None) -> list[int]:
         ids = self.tokenizer.encode(prompt)
@@ -345,8 +339,8 @@ class FillMask(_LanguageModelPredictor[FilledText]):
 
     def compute_metrics(self, batches: EvalBatches[Any]) -> dict[str, float]:
         """Loss, perplexity and accuracy of masked words."""
-        loss = partial(masked_token_loss, mask_prob=self.config.mask_prob)
-        return masked_lm_metrics(*sum_losses(self, loss, batches))
+        loss = partial(losses.masked_token_loss, mask_prob=self.config.mask_prob)
+        return losses.masked_lm_metrics(*sum_losses(self, loss, batches))
 
     def _encode(self, text: str, row: int | None = None) -> tuple[list[int], list[int]]:
         """The token ids with the mask in each gap, and the positions of the gaps after BOS."""

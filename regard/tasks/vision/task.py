@@ -10,25 +10,12 @@ from typing import Any, ClassVar, cast
 from torch import Tensor, nn
 
 from regard.attention.layers import AttentionPool, MaxPool
+from regard.data import questions
 from regard.data.images import ImageLike, load_gray_images
-from regard.data.questions import (
-    ANSWERS,
-    QUESTION_WORDS,
-    ImageQuestions,
-    QuestionBatch,
-    QuestionGenerator,
-    encode_question,
-)
 from regard.data.scenes import ImageBatch, RenderedScenes
 from regard.data.sources import GeneratedBatches
 from regard.data.tokenizer import pad_rows
-from regard.models.image_models import (
-    AttentionPoolClassifier,
-    BagOfWordsEncoder,
-    ConvBackbone,
-    GRUEncoder,
-    VisualQAModel,
-)
+from regard.models import image_models
 from regard.tasks.classification import ClassificationTask, build_pooling_attention, select_weights
 from regard.tasks.datasets import concatenate_examples
 from regard.tasks.grid import make_mnist_scenes, make_scene_splits, make_sklearn_scenes
@@ -65,14 +52,14 @@ def mnist_cluttered(config: ImageClassificationConfig) -> DataSplits[RenderedSce
     return make_scene_splits(partial(make_mnist_scenes, config, num_digits=1, num_distractors=config.num_distractors))
 
 
-def digit_questions(config: VisualQAConfig) -> DataSplits[ImageQuestions]:
+def digit_questions(config: VisualQAConfig) -> DataSplits[questions.ImageQuestions]:
     """Scenes of three of scikit-learn's digits among distractors, with questions about them.
 
     Args:
         config: the size of the images, and the number of distractors
     """
     counts = {"num_digits": 3, "num_distractors": config.num_distractors}
-    return make_scene_splits(lambda split: QuestionGenerator(make_sklearn_scenes(config, split, **counts)))
+    return make_scene_splits(lambda split: questions.QuestionGenerator(make_sklearn_scenes(config, split, **counts)))
 
 
 @dataclass(frozen=True)
@@ -106,8 +93,8 @@ class VisualQAProcessor(Processor):
         image_size: side of an image in pixels
     """
 
-    words: tuple[str, ...] = QUESTION_WORDS
-    answers: tuple[str, ...] = ANSWERS
+    words: tuple[str, ...] = questions.QUESTION_WORDS
+    answers: tuple[str, ...] = questions.ANSWERS
     image_size: int = 64
 
     @property
@@ -117,9 +104,9 @@ class VisualQAProcessor(Processor):
 
     def encode(self, inputs: Sequence[tuple[ImageLike, str]]) -> tuple[Tensor, Tensor, Tensor]:
         """The arguments of the model: images with one question each."""
-        questions, lengths = pad_rows([encode_question(question) for _, question in inputs])
+        tokens, lengths = pad_rows([questions.encode_question(question) for _, question in inputs])
         images = load_gray_images([image for image, _ in inputs], self.image_size)
-        return images, questions[:, None], lengths[:, None]
+        return images, tokens[:, None], lengths[:, None]
 
 
 class _VisionTask(ClassificationTask):
@@ -130,7 +117,7 @@ class _VisionTask(ClassificationTask):
         Metric("inside", "largest weight inside the digit, %"),
         *ClassificationTask.metrics[2:],
     )
-    example_class: ClassVar[type[RenderedScenes | ImageQuestions]]
+    example_class: ClassVar[type[RenderedScenes | questions.ImageQuestions]]
     make_batch: ClassVar[Any]
 
     def validate(self, config: VisionConfig, data: DataSplits[Any]) -> None:
@@ -164,15 +151,15 @@ class ImageClassificationTask(_VisionTask):
 
     def build_model(
         self, config: ImageClassificationConfig, processor: ImageClassificationProcessor
-    ) -> AttentionPoolClassifier:
+    ) -> image_models.AttentionPoolClassifier:
         """A convolutional network with attention pooling."""
         num_classes, options = len(processor.labels), _backbone_options(config)
-        return AttentionPoolClassifier(num_classes, _build_pooling(config, num_classes), **options)
+        return image_models.AttentionPoolClassifier(num_classes, _build_pooling(config, num_classes), **options)
 
 
 def _backbone_options(config: VisionConfig) -> dict[str, Any]:
     """The arguments of both networks: the backbone of gray images, the size of its features, and dropout."""
-    backbone = ConvBackbone(1, config.feature_dim, width=config.conv_channels)
+    backbone = image_models.ConvBackbone(1, config.feature_dim, width=config.conv_channels)
     return {"backbone": backbone, **select_options(config, "feature_dim", "dropout")}
 
 
@@ -194,22 +181,25 @@ class VisualQATask(_VisionTask):
     config_class = VisualQAConfig
     processor_class = VisualQAProcessor
     predictor_class = VisualQA
-    example_class = ImageQuestions
-    make_batch = QuestionBatch.from_questions
+    example_class = questions.ImageQuestions
+    make_batch = questions.QuestionBatch.from_questions
 
     def inherit_processor(
-        self, config: VisualQAConfig, data: DataSplits[ImageQuestions], other: AnyTask, folder: Any
+        self, config: VisualQAConfig, data: DataSplits[questions.ImageQuestions], other: AnyTask, folder: Any
     ) -> VisualQAProcessor:
         """The same: the other run may be one of image classification."""
         return self.build_processor(config, data)
 
-    def build_model(self, config: VisualQAConfig, processor: VisualQAProcessor) -> VisualQAModel:
+    def build_model(self, config: VisualQAConfig, processor: VisualQAProcessor) -> image_models.VisualQAModel:
         """A convolutional network, an encoder of questions, and one attention for each hop."""
         num_words, dim = len(processor.words), config.hidden_dim
-        is_bag = config.question_encoder == "bag"
-        encoder = BagOfWordsEncoder(num_words, dim) if is_bag else GRUEncoder(num_words, config.embed_dim, dim)
+        encoder: nn.Module
+        if config.question_encoder == "bag":
+            encoder = image_models.BagOfWordsEncoder(num_words, dim)
+        else:
+            encoder = image_models.GRUEncoder(num_words, config.embed_dim, dim)
         attentions = [build_pooling_attention(config, config.feature_dim, dim) for _ in range(config.num_hops)]
-        return VisualQAModel(encoder, attentions, len(processor.answers), **_backbone_options(config))
+        return image_models.VisualQAModel(encoder, attentions, len(processor.answers), **_backbone_options(config))
 
     def can_init_from(self, other: AnyTask) -> bool:
         """Also from an image classifier, whose backbone it takes."""
