@@ -3,12 +3,25 @@
     train("reverse", "runs/reverse")        a recipe -> the folder of a run
     predictor = load("runs/reverse")        a run -> a predictor
 
-Importing the package does not import torch: a name is imported when it is first used.
+Importing the package does not import torch: a name that needs it is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING
 
 from regard._imports import lazy_names
+from regard.tasks.registry import (
+    RECIPES,
+    TASKS,
+    Recipe,
+    TaskEntry,
+    get_options,
+    get_recipe,
+    get_task,
+    list_verbs,
+    make_config,
+    read_record,
+    recipe_name,
+)
 
 if TYPE_CHECKING:
     from regard.tasks.abilities import Alignable, Scorable, ScoredTarget, Tokenizable
@@ -20,19 +33,6 @@ if TYPE_CHECKING:
     from regard.tasks.language_modeling.predictor import FillMask, TextGenerator
     from regard.tasks.loading import load
     from regard.tasks.predictor import AttentionMap, Explanation, InputField, Metric, Prediction, Predictor, Report
-    from regard.tasks.registry import (
-        RECIPES,
-        TASKS,
-        Recipe,
-        TaskEntry,
-        get_options,
-        get_recipe,
-        get_task,
-        list_verbs,
-        make_config,
-        read_record,
-        recipe_name,
-    )
     from regard.tasks.runner import resume, train
     from regard.tasks.sequence_loss import NextTokenLoss
     from regard.tasks.task import DataSplits, LazyExamples, Processor, Task
@@ -66,19 +66,6 @@ __getattr__ = lazy_names(
         "language_modeling.predictor": ("FillMask", "TextGenerator"),
         "loading": ("load",),
         "predictor": ("AttentionMap", "Explanation", "InputField", "Metric", "Prediction", "Predictor", "Report"),
-        "registry": (
-            "RECIPES",
-            "Recipe",
-            "TASKS",
-            "TaskEntry",
-            "get_options",
-            "get_recipe",
-            "get_task",
-            "list_verbs",
-            "make_config",
-            "read_record",
-            "recipe_name",
-        ),
         "runner": ("resume", "train"),
         "sequence_loss": ("NextTokenLoss",),
         "task": ("DataSplits", "LazyExamples", "Processor", "Task"),
