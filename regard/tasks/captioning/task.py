@@ -38,7 +38,7 @@ from regard.training.engine import CompileMode
 
 __all__ = [
     "CaptionSplits", "CaptioningProcessor", "ImageCaptioningTask", "captions", "digit_scenes", "flickr8k",
-    "mnist_scenes", "nearest_captions", "train_tokenizer",
+    "make_scenes", "mnist_scenes", "nearest_captions", "train_tokenizer",
 ]  # fmt: skip
 
 FLICKR_SPLITS = ("train", "dev", "test")
@@ -206,28 +206,21 @@ def _lazy(load: Callable[[], CaptionedImages]) -> LazyExamples[CaptionedImages]:
     return LazyExamples(cache(load))
 
 
-def digit_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
-    """Scenes of scikit-learn's digits, which come with it.
+def make_scenes(config: CaptioningConfig, recipe: str, make: Callable[..., Any]) -> DataSplits[CaptionedImages]:
+    """Scenes of digits with captions.
 
     Args:
-        config: the size of the images; `color` must be off
+        config: the size of the images and, for MNIST, its folder; `color` must be off
+        recipe: its name, for errors
+        make: makes the scenes of a split
     """
-    return _make_scenes("digit-scenes", grid.make_sklearn_scenes, config)
-
-
-def mnist_scenes(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
-    """Scenes of the digits of MNIST.
-
-    Args:
-        config: the folder of MNIST and the size of the images; `color` must be off
-    """
-    return _make_scenes("mnist-scenes", grid.make_mnist_scenes, config)
-
-
-def _make_scenes(recipe: str, make: Callable[..., Any], config: CaptioningConfig) -> DataSplits[CaptionedImages]:
     if config.color:
         raise ConfigError(f"invalid value 'on' for color: the digits of {recipe} are gray")
     return grid.make_scene_splits(partial(make, config), _add_captions)
+
+
+digit_scenes = partial(make_scenes, recipe="digit-scenes", make=grid.make_sklearn_scenes)
+mnist_scenes = partial(make_scenes, recipe="mnist-scenes", make=grid.make_mnist_scenes)
 
 
 def _add_captions(scenes: RenderedScenes) -> CaptionedImages:
@@ -261,8 +254,7 @@ def captions(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
 
 
 def _select(examples: LazyExamples[CaptionedImages], choose: Callable[[range], list[int]]) -> CaptionedImages:
-    images = examples.load()
-    assert isinstance(images, CaptionedImages)
+    images: Any = examples.load()
     if len(images) < (every := datasets.HELD_OUT_EVERY):
         raise DataError(
             f"the training files have {pluralize(len(images), 'image')}, too few to hold one of {every} out;"
@@ -288,16 +280,14 @@ def flickr8k(config: CaptioningConfig) -> CaptionSplits:
     train = _lazy(lambda: _read_flickr(texts, features, "train"))
 
     def load_split(split: str) -> LazyExamples[CaptionedImages]:
-        return _lazy(lambda: _add_baselines(_read_flickr(texts, features, split), train))
+        return _lazy(lambda: _add_baselines(_read_flickr(texts, features, split), train.load()))
 
     dim = _read_features(features).shape[0]
     return CaptionSplits(train, load_split("dev"), {"test": load_split("test")}, feature_dim=dim)
 
 
-def _add_baselines(images: CaptionedImages, train: LazyExamples[CaptionedImages]) -> CaptionedImages:
-    examples = train.load()
-    assert isinstance(examples, CaptionedImages)
-    return replace(images, baselines=nearest_captions(examples, images))
+def _add_baselines(images: CaptionedImages, train: Any) -> CaptionedImages:
+    return replace(images, baselines=nearest_captions(train, images))
 
 
 def nearest_captions(train: CaptionedImages, test: CaptionedImages) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ from regard.tasks.datasets import find_data_folder, find_file, split_files
 from regard.tasks.task import DataSplits, LazyExamples
 from regard.tasks.text_classification.config import TextClassificationConfig
 
-__all__ = ["chnsenticorp", "documents", "imdb", "mixed", "movie_reviews", "open_documents"]
+__all__ = ["chnsenticorp", "documents", "from_files", "imdb", "mixed", "movie_reviews", "open_documents"]
 
 NUM_IMDB_HELD_OUT = 2500  # of IMDB's 25,000 training reviews, to validate with
 
@@ -30,30 +31,21 @@ def open_documents(paths: Iterable[str], config: TextClassificationConfig) -> Do
     return DocumentFiles(tuple(paths), columns=tuple(int(column) for column in columns) if is_numbered else columns)
 
 
-def documents(config: TextClassificationConfig) -> DataSplits[Document]:
-    """The files in the options of the recipe `documents`.
+def from_files(config: TextClassificationConfig, recipe: str) -> DataSplits[Document]:
+    """The files in the options of a recipe.
 
     Args:
         config: the files, and their columns of label and text
+        recipe: its name, for errors
     """
-    return _from_files("documents", config)
-
-
-def mixed(config: TextClassificationConfig) -> DataSplits[Document]:
-    """The files in the options of the recipe `mixed`.
-
-    Args:
-        config: the files, and their columns of label and text
-    """
-    return _from_files("mixed", config)
-
-
-def _from_files(recipe: str, config: TextClassificationConfig) -> DataSplits[Document]:
     if not config.train_files:
         raise ConfigError(
             f"{recipe} needs files to train on: --train x.tsv, where each line is a label, a tab and a text"
         )
     return split_files(config, lambda paths: open_documents(paths, config), _drop_line_numbers)
+
+
+documents, mixed = partial(from_files, recipe="documents"), partial(from_files, recipe="mixed")
 
 
 def imdb(config: TextClassificationConfig) -> DataSplits[Document]:
