@@ -147,13 +147,7 @@ def _plot_memory(out: Path) -> None:
     from regard.viewing import MemoryData, figures
 
     trace = load(out / "copy-ntm").explain(None, AlgorithmExplainOptions(length=40))
-    data = MemoryData(
-        write_weights=trace.write_weights[:, 0],
-        read_weights=trace.read_weights[:, 0],
-        inputs=trace.inputs,
-        outputs=trace.masked_outputs,
-        targets=trace.optimal_outputs,
-        add_vectors=trace.add_vectors[:, 0],
-        read_vectors=trace.read_vectors[:, 0],
-    )
+    names = ("write_weights", "read_weights", "add_vectors", "read_vectors")
+    heads = {name: getattr(trace, name)[:, 0] for name in names}
+    data = MemoryData(inputs=trace.inputs, outputs=trace.masked_outputs, targets=trace.optimal_outputs, **heads)
     figures.memory_timeline(data, title="copy, 40 vectors").save(out / "memory.png")

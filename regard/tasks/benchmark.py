@@ -81,15 +81,8 @@ def measure_throughput(
             predictions = predictor.predict(batch, options)
             seconds.append(time.perf_counter() - start)
             num_tokens += sum(one.token_counts.get("output", 0) for one in predictions)
-    return Throughput(
-        predictor.engine,
-        batch_size,
-        len(inputs),
-        num_tokens,
-        sum(seconds),
-        _percentiles(seconds),
-        read_peak_memory_mb() if has_peak_memory else None,
-    )
+    latency, peak_memory = _percentiles(seconds), read_peak_memory_mb() if has_peak_memory else None
+    return Throughput(predictor.engine, batch_size, len(inputs), num_tokens, sum(seconds), latency, peak_memory)
 
 
 def _split_into_batches(inputs: Sequence[Any], batch_size: int) -> Iterator[list[Any]]:

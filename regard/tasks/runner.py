@@ -233,18 +233,13 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
             for line in lines + training_warnings(model):
                 log(line)
     predictor = task.predictor_class(model, processor, config)
-    directions = {metric.name: metric.lower_is_better for metric in task.metrics}
-    return fit(
-        model,
-        loss,
-        batches,
-        config,
-        run,
-        lambda: task.compute_metrics(predictor, loss, valid, data.valid),
-        log,
-        lower_is_better=directions.get(config.monitor),
-        compile_mode=task.compile_mode(config),
-    )
+    lower_is_better = {metric.name: metric.lower_is_better for metric in task.metrics}.get(config.monitor)
+    mode = task.compile_mode(config)
+
+    def validate() -> dict[str, float]:
+        return task.compute_metrics(predictor, loss, valid, data.valid)
+
+    return fit(model, loss, batches, config, run, validate, log, lower_is_better=lower_is_better, compile_mode=mode)
 
 
 def _read_config(record: Mapping[str, Any]) -> TrainingConfig:

@@ -125,17 +125,9 @@ class MemoryTrace(Explanation):
         """An HTML page that plays the steps, with every head and row."""
         from regard.viewing import pages
 
-        data = pages.MemoryPageData(
-            inputs=self.inputs,
-            outputs=self.outputs,
-            read_weights=self.read_weights,
-            write_weights=self.write_weights,
-            memory=self.memory,
-            add_vectors=self.add_vectors,
-            read_vectors=self.read_vectors,
-            targets=self.optimal_outputs,
-            target_mask=self.target_mask,
-        )
+        heads = ("read_weights", "write_weights", "add_vectors", "read_vectors")
+        values = {name: getattr(self, name) for name in ("inputs", "outputs", "memory", "target_mask", *heads)}
+        data = pages.MemoryPageData(**values, targets=self.optimal_outputs)
         return pages.memory_page(data, title=self.name, heads=self.select_heads(self.head), language=language)
 
     def to_json(self) -> dict[str, Any]:

@@ -38,14 +38,9 @@ def make_passages(texts: Iterable[str], processor: Any, config: Any) -> PassageB
         processor: its `preprocess` is applied to each text, then its `tokenizer`
         config: `passage_length`, `batch_tokens` and `seed`
     """
-    return PassageBatches(
-        texts.load() if isinstance(texts, LazyExamples) else texts,
-        processor.tokenizer,
-        length=config.passage_length,
-        max_tokens=config.batch_tokens,
-        seed=config.seed,
-        preprocess=processor.preprocess,
-    )
+    texts = texts.load() if isinstance(texts, LazyExamples) else texts
+    limits = {"length": config.passage_length, "max_tokens": config.batch_tokens}
+    return PassageBatches(texts, processor.tokenizer, **limits, seed=config.seed, preprocess=processor.preprocess)
 
 
 def make_eval_batches(texts: Iterable[str], processor: Any, config: Any) -> EvalBatches[Any]:
@@ -326,13 +321,8 @@ class FillMask(_LanguageModelPredictor[FilledText]):
         logits = self.model.lm_head(self.model.forward_hidden(tokens, lengths)[0, positions])
         logits[:, : EOS_ID + 1] = logits[:, -1] = -torch.inf  # neither special tokens nor the mask
         values, indices = logits.softmax(-1).topk(min(num_best, len(self.tokenizer) - EOS_ID - 1))
-        gaps = tuple(
-            tuple(
-                TokenGuess(self.tokenizer.decode([index]), value)
-                for index, value in zip(row_indices, row_values, strict=True)
-            )
-            for row_indices, row_values in zip(indices.tolist(), values.tolist(), strict=True)
-        )
+        guesses = [[self.tokenizer.decode([index]) for index in row] for row in indices.tolist()]
+        gaps = tuple(tuple(map(TokenGuess, *row)) for row in zip(guesses, values.tolist(), strict=True))
         words = [*(gap[0].word for gap in gaps), ""]
         filled = "".join(part + word for part, word in zip(text.split(MASK_MARK), words, strict=True))
         return FilledText(filled, math.prod(gap[0].probability for gap in gaps), gaps)

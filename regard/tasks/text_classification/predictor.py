@@ -217,11 +217,5 @@ def make_batches(config: TextClassificationConfig, processor: Any, documents: An
         processor: the words, the labels and the limits of a document
         documents: with or without line numbers
     """
-    return DocumentBatches(
-        list(documents),
-        processor.tokenizer,
-        processor.splitter,
-        labels=processor.labels,
-        max_tokens=config.batch_tokens,
-        seed=config.seed,
-    )
+    options = {"labels": processor.labels, "max_tokens": config.batch_tokens, "seed": config.seed}
+    return DocumentBatches(list(documents), processor.tokenizer, processor.splitter, **options)

@@ -106,16 +106,11 @@ def _open_parallel(files: Sequence[str], config: TranslationConfig) -> ParallelF
     opened, columns = ParallelFiles(files), config.columns
     if not columns or opened.file_type == "plain":
         return opened
-    has_numbers, wrong = [column.isdecimal() for column in columns], ""
-    if opened.file_type == ".tsv" and not all(has_numbers):
-        wrong = "has numbers, counted from 0, such as 0,1"
-    elif opened.file_type == ".jsonl" and all(has_numbers):
-        wrong = "has names, such as source,target"
-    if wrong:
-        raise ConfigError(f"columns {','.join(columns)} do not fit {opened}: a {opened.file_type} {wrong}")
-    if opened.file_type == ".tsv":
-        return ParallelFiles(files, columns=[int(column) for column in columns])
-    return ParallelFiles(files, keys=columns)
+    is_tsv = opened.file_type == ".tsv"
+    if is_tsv != all(column.isdecimal() for column in columns):
+        form = "numbers, counted from 0, such as 0,1" if is_tsv else "names, such as source,target"
+        raise ConfigError(f"columns {','.join(columns)} do not fit {opened}: a {opened.file_type} has {form}")
+    return ParallelFiles(files, columns=[*map(int, columns)]) if is_tsv else ParallelFiles(files, keys=columns)
 
 
 def _parse_language_pair(config: TranslationConfig, allowed: Sequence[str], where: str = "") -> list[str]:

@@ -167,11 +167,9 @@ def _build_pooling(config: ImageClassificationConfig, num_classes: int) -> Atten
     if config.pooling == "max":
         return MaxPool()
     has_query = config.pooling == "attention" and config.query_type != "none"
-    return AttentionPool(
-        build_pooling_attention(config, config.feature_dim, config.hidden_dim, has_query),
-        config.hidden_dim if has_query else None,
-        num_queries=num_classes if config.query_type == "each" else 1,
-    )
+    attention = build_pooling_attention(config, config.feature_dim, config.hidden_dim, has_query)
+    num_queries = num_classes if config.query_type == "each" else 1
+    return AttentionPool(attention, config.hidden_dim if has_query else None, num_queries=num_queries)
 
 
 class VisualQATask(_VisionTask):
