@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -188,52 +189,15 @@ def describe_reports(config: Any, train: Any, valid: EvalBatches[Any], noun: str
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"
 G2P_URL = "https://raw.githubusercontent.com/sigmorphon/2021-task1/821bcdece5a47820872215969f275004b0abe80c/data"
 
-# SHA-256 of the uncompressed text: compressed files differ between programs.
-MULTI30K_FILES = {
-    "raw/train.en.gz": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
-    "raw/train.de.gz": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
-    "raw/train.fr.gz": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
-    "raw/val.en.gz": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
-    "raw/val.de.gz": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
-    "raw/val.fr.gz": "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
-    "raw/test_2016_flickr.en.gz": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
-    "raw/test_2016_flickr.de.gz": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
-    "raw/test_2016_flickr.fr.gz": "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
-}
-MULTI30K_TOK_FILES = {
-    "tok/train.lc.norm.tok.en": "08925f8e0572bcd5a006702fc5fe20e2d77c6917d4eebd576fc20de6693c2119",
-    "tok/train.lc.norm.tok.de": "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
-    "tok/val.lc.norm.tok.en": "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec",
-    "tok/val.lc.norm.tok.de": "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00",
-    "tok/test_2016_flickr.lc.norm.tok.en": "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
-    "tok/test_2016_flickr.lc.norm.tok.de": "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
-}
-G2P_FILES = {
-    "medium/arm_e_dev.tsv": "151b26dd407836cbaea4110018a2090e6d627cb98ca5febcfe29bb48bec3bff1",
-    "medium/arm_e_test.tsv": "4b2301ef999b9f63d71b05825002a015ef4ce62b1dd56de924c78f237ebb5545",
-    "medium/arm_e_train.tsv": "2cfc0ded02151377cb6fa25cae112acb7f3c0d1d92d5479de19799687b0be8d2",
-    "medium/dut_dev.tsv": "77a896e9510b6ebc610a9bc6a1bf32a06bc85489e9056caf77d996bb107318aa",
-    "medium/dut_test.tsv": "eb31a13e8f797f1bda23194689805c8ea0cd6960e86f739d1e818f1815c287ae",
-    "medium/dut_train.tsv": "08d327412cbf809a4cf894e015975d91588a38e8e05fb86450f42a4a38e534b8",
-    "high/eng_us_dev.tsv": "dcce99504c5f8a00ebf13499aa4d4c2b7fc37614b65127c98aa871855e77080e",
-    "high/eng_us_test.tsv": "726192932a69a7197348ee64898613e94968234ce426cfc67d984baf5ddd317c",
-    "high/eng_us_train.tsv": "bbe76f57ee799ef9094b1ed1fecf8861e754ac57c6aa4db7d5b18892c5401f7f",
-    "medium/fre_dev.tsv": "3b42f14f318367dd94faa6d59e8fafabd845a3998800b6ce71a7c67e999490da",
-    "medium/fre_test.tsv": "6202c2b7b8d5fbd76a4d40373f9564a9946671dab617438b534bd47c64071c92",
-    "medium/fre_train.tsv": "e9de4f5125d2478e50506c5ed278f69d5fb17d8d213f99f845305c24e28a55c2",
-    "medium/hbs_latn_dev.tsv": "38b3ab21d522b0553e97d62784287cf62e29460360bec8f20b32bbb47b2a7cbc",
-    "medium/hbs_latn_test.tsv": "8d0bdc358b35ccaf1cc2068b5304d92a90768c7ac608c2bba8d632e90bfaffd8",
-    "medium/hbs_latn_train.tsv": "b4bf802445c2de3db73e20c2d6c51868e6c66ddb7abc64f5398469cf5c54e9c5",
-    "medium/hun_dev.tsv": "a2892c27cf6d3075aacdd195c02bf34f8b509bcc08bb230b758d7978a7d920d0",
-    "medium/hun_test.tsv": "e9ec4ba9c89808864e6518e529e21cda6fe51287ad7a5a1fc23668cc64f31159",
-    "medium/hun_train.tsv": "cd6bea5ae552bc73a63abf459af5f41d27c1c276b4a15de49f1fffd23ee4d363",
-    "medium/jpn_hira_dev.tsv": "f3f2f36db83b48032767dcf49c536a0e50fa076e48865fa75638262818c4ef70",
-    "medium/jpn_hira_test.tsv": "d004af19a5f200303dee48f7399034bcfc1edbd9b750bee8f19f8cb0daf9a7f6",
-    "medium/jpn_hira_train.tsv": "caf113a16654dc778352c8c95867922fb0aa994c484b318f5aea66dc561ea85a",
-    "medium/vie_hanoi_dev.tsv": "5d56e7d14dc4d90758d2d4ba0c74f3531b4e05b5344346786e2a1b1b447093ca",
-    "medium/vie_hanoi_test.tsv": "ed555cb71d164b1be52e72b5bd398fe5a787e1a598418498b67dcb1ab6fb439e",
-    "medium/vie_hanoi_train.tsv": "8f2a60af78668db3c2c4d201938a822d7fc7808ffd64b12504723f3ff64fea4c",
-}
+
+def _read_checksums(*folders: str) -> dict[str, str]:
+    """SHA-256 of the uncompressed text of the files in these folders: compressed files differ between programs."""
+    lines = resources.files("regard.tasks").joinpath("checksums.txt").read_text(encoding="utf-8").splitlines()
+    return {name: checksum for checksum, name in map(str.split, lines) if name.partition("/")[0] in folders}
+
+
+MULTI30K_FILES, MULTI30K_TOK_FILES = _read_checksums("raw"), _read_checksums("tok")
+G2P_FILES = _read_checksums("medium", "high")
 
 
 def download_multi30k() -> Path:
