@@ -6,7 +6,7 @@ global attention, input feeding, local attention and four scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,24 +25,12 @@ from regard.training.logging import LogFn
 __all__ = ["PositionGradients", "bahdanau2015", "gradient_by_position", "luong2015"]
 
 # Options of all models of a study: small enough for an afternoon on two cores.
+SMALL_RNN = {"model": "rnn", "hidden_dim": 256, "embed_dim": 256, "num_layers": 1, "tie_embeddings": "none"}
+# 2,000 steps with larger batches were far from convergence.
+TRAINING = {"batch_tokens": 1024, "steps": 4000, "lr": 1e-3, "warmup_steps": 400, "schedule": "cosine"}
 SHARED_OPTIONS: dict[str, dict[str, Any]] = {
     "reverse": {"max_length": 40, "hidden_dim": 128, "embed_dim": 64, "dropout": 0.0, "steps": 3000, "lr": 3e-3},
-    "multi30k": {
-        "model": "rnn",
-        "hidden_dim": 256,
-        "embed_dim": 256,
-        "num_layers": 1,
-        "tie_embeddings": "none",
-        "dropout": 0.3,
-        "vocab_size": 8000,
-        "batch_tokens": 1024,  # 2,000 steps with larger batches were far from convergence
-        "steps": 4000,
-        "lr": 1e-3,
-        "warmup_steps": 400,
-        "schedule": "cosine",
-        "average_last": 0,
-        "beam_size": 1,
-    },
+    "multi30k": {**SMALL_RNN, **TRAINING, "dropout": 0.3, "vocab_size": 8000, "average_last": 0, "beam_size": 1},
 }
 QUALITY_METRIC = {"reverse": "exact", "multi30k": "bleu"}
 POSITIONS = ("first word", "first quarter", "second quarter", "third quarter", "fourth quarter", "last word")
@@ -72,15 +60,11 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
         tests = next(iter(get_recipe(name).load_data(translator.config).select().values()))
         gradients[label] = gradient_by_position(translator, list(tests))
     quality = QUALITY_METRIC[name]
-    by_length = [
-        {
-            "words": _format_range(groups[0]),
-            **{label: group[quality] for label, group in zip(COLORS, groups, strict=True)},
-        }
-        for groups in zip(*(row["by_length"] for row in rows), strict=True)
-    ]
-    shares = _rows_by_position({label: one.shares for label, one in gradients.items()})
-    norms = _rows_by_position({label: one.norms for label, one in gradients.items()})
+    lengths = map(_format_range, rows[0]["by_length"])
+    qualities = {row["model"]: [group[quality] for group in row["by_length"]] for row in rows}
+    by_length = _make_rows("words", lengths, qualities)
+    shares = _make_rows("place", POSITIONS, {label: one.shares for label, one in gradients.items()})
+    norms = _make_rows("place", POSITIONS, {label: one.norms for label, one in gradients.items()})
     columns = {"model": "", quality: ".1f", "parameters": ",", "minutes": ".1f"}
     table = "\n\n".join(
         (
@@ -156,11 +140,10 @@ def _position_means(values: Tensor) -> Tensor:
     return torch.stack([values[0], *(quarter.mean() for quarter in values.tensor_split(4)), values[-1]])
 
 
-def _rows_by_position(values: Mapping[str, Sequence[float]]) -> list[Row]:
-    columns = zip(*values.values(), strict=True)
-    return [
-        {"place": place, **dict(zip(values, row, strict=True))} for place, row in zip(POSITIONS, columns, strict=True)
-    ]
+def _make_rows(key: str, names: Iterable[str], columns: Mapping[str, Sequence[float]]) -> list[Row]:
+    """A row for each name, with a value of each column."""
+    rows = zip(names, *columns.values(), strict=True)
+    return [{key: name, **dict(zip(columns, values, strict=True))} for name, *values in rows]
 
 
 def _plot_bahdanau(

@@ -310,25 +310,20 @@ def _explain_deviation(name: str, fitted: Mapping[str, float], theory: Mapping[s
     return "constant costs are still a large share at these lengths"
 
 
-def _format_by_layer(rows: list[dict[str, str]]) -> str:
-    """A table of texts with one row for each of `LAYER_KINDS`."""
-    rows = [{"layer": kind, **row} for kind, row in zip(LAYER_KINDS, rows, strict=True)]
-    return format_markdown_table(rows, dict.fromkeys(rows[0], ""))
-
-
 def _format_tables(rows: list[Row]) -> str:
     """The tables of formulas, of exponents, and of a training step at the longest length."""
     columns = {"layer": "", "parameters": ",", "length": ",", "operations": ".3e", "formula": ".3e"}
+    counted = ("operations", "steps", "path", "memory")
     formulas, exponents = [], []
     for row in rows:
-        costs_in_words = LAYER_KINDS[row["layer"]].costs
-        formulas.append(dict(zip(("operations", "steps", "path", "memory"), costs_in_words, strict=True)))
-        exponents.append(
-            {name: f"{row['theory'][name]} / {abs(round(row['found'][name], 2)):.2f}" for name in MEASURES}
-        )
+        layer, theory, fitted = row["layer"], row["theory"], row["found"]
+        formulas.append({"layer": layer, **dict(zip(counted, LAYER_KINDS[layer].costs, strict=True))})
+        pairs = {name: f"{theory[name]} / {abs(round(fitted[name], 2)):.2f}" for name in MEASURES}
+        exponents.append({"layer": layer, **pairs})
     parts = [
-        "In words, for n positions, d features, kernel k, radius r:\n\n" + _format_by_layer(formulas),
-        "Exponents of n, theory / found:\n\n" + _format_by_layer(exponents),
+        "In words, for n positions, d features, kernel k, radius r:\n\n"
+        + format_markdown_table(formulas, dict.fromkeys(formulas[0], "")),
+        "Exponents of n, theory / found:\n\n" + format_markdown_table(exponents, dict.fromkeys(exponents[0], "")),
         "At the longest length:\n\n" + format_markdown_table(rows, {**columns, "seconds": ".3f", "megabytes": ".0f"}),
     ]
     deviations = [f"- {row['layer']}, {name}: {reason}." for row in rows for name, reason in row["apart"].items()]

@@ -6,7 +6,6 @@ import gc
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,12 +74,16 @@ def measure_throughput(
     seconds: list[float] = []
     num_tokens = 0
     has_peak_memory = _reset_peak_memory()
-    with _garbage_collection_off():
+    gc.collect()
+    gc.disable()  # no collection during the measurement
+    try:
         for batch in _split_into_batches(inputs, batch_size):
             start = time.perf_counter()
             predictions = predictor.predict(batch, options)
             seconds.append(time.perf_counter() - start)
             num_tokens += sum(one.token_counts.get("output", 0) for one in predictions)
+    finally:
+        gc.enable()
     latency, peak_memory = _percentiles(seconds), read_peak_memory_mb() if has_peak_memory else None
     return Throughput(predictor.engine, batch_size, len(inputs), num_tokens, sum(seconds), latency, peak_memory)
 
@@ -102,17 +105,6 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
         return values[0], values[0], values[0]
     cuts = statistics.quantiles(values, n=100, method="inclusive")
     return round(cuts[49], 9), round(cuts[94], 9), round(cuts[98], 9)
-
-
-@contextmanager
-def _garbage_collection_off() -> Iterator[None]:
-    """No garbage collection during the measurement."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _reset_peak_memory() -> bool:

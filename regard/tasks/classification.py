@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -18,18 +18,16 @@ from regard.data.documents import Truncation
 from regard.data.sources import InMemoryBatches, TensorBatch
 from regard.errors import ConfigError, DataError
 from regard.tasks.mechanisms import SCORES, build_attention, build_normalizer, build_score, parse_mechanism
-from regard.tasks.predictor import Metric, Prediction, Predictor, Report
+from regard.tasks.predictor import ExampleT, InputT, Metric, Prediction, Predictor, Report
 from regard.tasks.task import Task
 from regard.training import BatchSource, Loss
 
 __all__ = [
     "Classification", "ClassificationBatch", "ClassificationPredictor", "ClassificationTask",
-    "build_pooling_attention", "classification_loss", "classification_tables", "select_weights",
+    "build_pooling_attention", "classification_tables", "select_weights",
 ]  # fmt: skip
 
 PREDICT_BATCH_SIZE = 100  # inputs
-InputT = TypeVar("InputT")
-ExampleT = TypeVar("ExampleT")
 
 
 @dataclass(frozen=True)
@@ -99,22 +97,6 @@ class Classification(Prediction):
         """Plain lists and numbers."""
         plain = {"text": self.text, "score": self.score, "label": self.label, "probabilities": self.probabilities}
         return plain | ({"truncation": vars(self.truncation)} if self.truncation else {})
-
-
-def classification_loss(logits: Tensor, labels: Tensor) -> Loss:
-    """The cross entropy of the labels, summed over a batch, with the number of correct answers in percent.
-
-    Args:
-        logits: scores of the labels
-        labels: indices of the correct labels
-
-    Shape:
-        - logits: (..., labels)
-        - labels: (...)
-    """
-    total = cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="sum")
-    correct = (logits.argmax(-1) == labels).sum().detach()
-    return Loss(total, labels.numel(), {"accuracy": 100 * correct})
 
 
 def classification_tables(
@@ -223,8 +205,11 @@ class ClassificationTask(Task[Any, Any, Any, Any]):
             yield self._collate(processor, rows[start : start + config.batch_size])
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
-        """The cross entropy of the labels, summed."""
-        return classification_loss(model(*batch.model_inputs), batch.labels)
+        """The cross entropy of the labels, summed, with the number of correct answers in percent."""
+        logits, labels = model(*batch.model_inputs), batch.labels
+        total = cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="sum")
+        correct = (logits.argmax(-1) == labels).sum().detach()
+        return Loss(total, labels.numel(), {"accuracy": 100 * correct})
 
     def _collate(self, processor: Any, examples: Sequence[Any]) -> ClassificationBatch:
         inputs, labels = zip(*examples, strict=True)

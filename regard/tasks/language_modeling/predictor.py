@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 
@@ -19,7 +19,7 @@ from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.datasets import EvalBatches
 from regard.tasks.language_modeling import loss as losses
 from regard.tasks.language_modeling.config import FillMaskConfig, FillOptions, GenerateOptions
-from regard.tasks.predictor import InputField, Prediction, Predictor, Report
+from regard.tasks.predictor import InputField, Prediction, PredictionT, Predictor, Report
 from regard.tasks.task import LazyExamples, sum_losses
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
 ]  # fmt: skip
 
 MASK_MARK = "___"
-PredictionT = TypeVar("PredictionT", bound=Prediction)
 
 
 def make_passages(texts: Iterable[str], processor: Any, config: Any) -> PassageBatches:

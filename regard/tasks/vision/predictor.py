@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,14 +20,12 @@ from regard.data.scenes import RenderedScenes
 from regard.tasks.classification import Classification, ClassificationPredictor
 from regard.tasks.datasets import concatenate_examples
 from regard.tasks.grid import GridExplanation, is_inside_box, make_grid_map, to_percent
-from regard.tasks.predictor import AttentionMap, InputField, Report
+from regard.tasks.predictor import AttentionMap, ExampleT, InputField, InputT, Report
 from regard.tasks.vision.config import GridExplainOptions
 
 __all__ = ["ImageClassifier", "VisionExplanation", "VisualQA", "accuracy_with_error", "pointing_hits"]
 
 NUM_SHOWN = 3  # answers in the text form of an explanation
-InputT = TypeVar("InputT")
-ExampleT = TypeVar("ExampleT")
 
 
 @dataclass(frozen=True)
