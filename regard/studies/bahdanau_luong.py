@@ -202,14 +202,10 @@ def luong2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[
         log(f"{label}:")
         row = run_trial(name, out / f"{index}", log=log, **{**shared, **values, **options})
         rows.append({"model": label, **row})
-    columns = {
-        "model": "",
-        QUALITY_METRIC[name]: ".1f",
-        **({"aer": ".3f"} if any("aer" in row for row in rows) else {}),
-        "parameters": ",",
-        "tokens_per_second": ",.0f",
-        "minutes": ".1f",
-    }
+    columns = {"model": "", QUALITY_METRIC[name]: ".1f"}
+    if any("aer" in row for row in rows):
+        columns["aer"] = ".3f"
+    columns |= {"parameters": ",", "tokens_per_second": ",.0f", "minutes": ".1f"}
     table = format_markdown_table(rows, columns)
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"recipe": name, "rows": rows, "table": table}

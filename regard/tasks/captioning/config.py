@@ -89,7 +89,7 @@ class CaptionExplainOptions(CaptionOptions):
 
 
 CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"image-to-text": CaptioningConfig}
-OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
+OPTION_CLASSES = {
     "image-to-text": {"predict": CaptionOptions, "evaluate": CaptionOptions, "explain": CaptionExplainOptions}
 }
 

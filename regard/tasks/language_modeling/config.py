@@ -99,10 +99,7 @@ class FillOptions(Config):
 
 
 CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {"text-generation": TextGenerationConfig, "fill-mask": FillMaskConfig}
-OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
-    "text-generation": {"predict": GenerateOptions},
-    "fill-mask": {"predict": FillOptions},
-}
+OPTION_CLASSES = {"text-generation": {"predict": GenerateOptions}, "fill-mask": {"predict": FillOptions}}
 
 MODULE = "regard.tasks.language_modeling.task"
 DEFAULTS = "schedule=cosine lr=2e-3 warmup_steps=200 steps=5000"

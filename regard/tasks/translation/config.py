@@ -162,12 +162,10 @@ class TranslationConfig(TrainingConfig):
         """Check what involves several options."""
         if self.bpe_dropout and self.tokenizer != "bpe":
             raise self.error("bpe_dropout", "needs tokenizer=bpe")
-        embed_dim: int | None = self.embed_dim
-        hidden_dim: int | None = self.hidden_dim
-        halved = self.model == "rnn" and self.bidirectional and self.encoder_hidden_dim is None
-        if halved and hidden_dim is not None and hidden_dim < 2:
+        is_halved = self.model == "rnn" and self.bidirectional and self.encoder_hidden_dim is None
+        if is_halved and self.hidden_dim == 1:
             raise self.error("hidden_dim", "must be at least 2, a half for each direction; or set bidirectional=off")
-        if self.model == "transformer" and embed_dim is not None and embed_dim % self.num_heads:
+        if self.model == "transformer" and self.embed_dim and self.embed_dim % self.num_heads:
             raise self.error("embed_dim", f"must be a multiple of num_heads={self.num_heads}")
         self.refuse_unused("attention_scope", "self_score", "self_normalize", "positions")
         if self.tie_embeddings == "all" and not self.shared_vocab:
@@ -278,9 +276,7 @@ class ExplainOptions(SearchOptions):
 
 
 CONFIG_CLASSES = {"translation": TranslationConfig}
-OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {
-    "translation": {"predict": TranslateOptions, "evaluate": EvaluateOptions, "explain": ExplainOptions}
-}
+OPTION_CLASSES = {"translation": {"predict": TranslateOptions, "evaluate": EvaluateOptions, "explain": ExplainOptions}}
 
 TEXTS = "monitor=bleu average_last=5 beam_size=5"
 CHARACTERS = "monitor=exact tokenizer=char shared_vocab=off beam_size=1 label_smoothing=0"

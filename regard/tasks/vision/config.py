@@ -85,7 +85,7 @@ CONFIG_CLASSES: dict[str, type[TrainingConfig]] = {
     "image-classification": ImageClassificationConfig,
     "visual-question-answering": VisualQAConfig,
 }
-OPTION_CLASSES: dict[str, dict[str, type[Config]]] = {name: {"explain": GridExplainOptions} for name in CONFIG_CLASSES}
+OPTION_CLASSES = {name: {"explain": GridExplainOptions} for name in CONFIG_CLASSES}
 
 SCHEDULE = "schedule=cosine warmup_steps=100 steps=1500 validate_every=250 save_every=250"
 DEFAULTS = f"monitor=accuracy lr=3e-3 {SCHEDULE}"
