@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -54,28 +54,28 @@ def export(
         raise errors.ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
     if quantize and to == "safetensors":
         raise errors.ConfigError("safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx")
-    source = _open_source(Path(folder), weights)
-    predictor, recipe = source.load_predictor(), get_recipe(source.record["recipe"])
+    source, run, state_dict, path = _open_source(Path(folder), weights)
+    predictor, recipe = load_predictor(source, run, state_dict, path), get_recipe(source["recipe"])
     if to != "safetensors" and not isinstance(predictor, Translator):
         raise errors.ExportError(
             f"{folder} was trained for {recipe.name}, and {to} takes translators only; export it with --to safetensors"
         )
     defaults = {item.name: item.default for item in recipe.config_class.options() if item.path}
-    config = source.record["config"]
+    config = source["config"]
     record = {
         "to": to,
         "quantize": quantize,
         "task": recipe.task,
         "recipe": recipe.name,
         "config": {**config, **{name: value for name, value in defaults.items() if name in config}},
-        **source.facts,
+        **_read_facts(source, run),
     }
     with new_export_folder(Path(out), record) as partial:
         if to == "safetensors":
-            save_weights(source.weights, partial / WEIGHTS_FILE)
+            save_weights(state_dict, partial / WEIGHTS_FILE)
         else:
             MODEL_WRITERS[to](predictor, partial, quantize)
-        shutil.copytree(source.run.processor, partial / source.run.processor.name)
+        shutil.copytree(run.processor, partial / run.processor.name)
         (partial / CARD_FILE).write_text(model_card(record, Path(out).resolve().name), encoding="utf-8")
     return Path(out)
 
@@ -96,7 +96,7 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
     record = read_record(folder)
     target = record["to"]
     if target == "safetensors":
-        predictor = _open_source(folder, None).load_predictor(device if engine in (None, "torch") else "cpu")
+        predictor = load_predictor(*_open_source(folder), device if engine in (None, "torch") else "cpu")
         return predictor if engine in (None, "torch") else to_engine(predictor, str(engine))
     if engine not in (None, target):
         raise errors.UnsupportedError(
@@ -132,36 +132,29 @@ def to_engine(translator: Any, engine: str) -> Translator:
     return translator.with_model(model)
 
 
-class _ExportSource(NamedTuple):
-    """A run, or an export to safetensors, that is exported."""
-
-    run: RunFolder
-    record: Mapping[str, Any]
-    weights: Mapping[str, Tensor]
-    weights_path: str
-    facts: Mapping[str, Any]  # for the model card
-
-    def load_predictor(self, device: str = "cpu") -> Any:
-        return load_predictor(self.record, self.run, self.weights, self.weights_path, device)
-
-
-def _open_source(folder: Path, weights: str | Path | None) -> _ExportSource:
+def _open_source(
+    folder: Path, weights: str | Path | None = None
+) -> tuple[dict[str, Any], RunFolder, dict[str, Tensor], str]:
+    """The arguments of `load_predictor`, of a run or of an export to safetensors."""
     if is_export(folder):
         record = read_record(folder)
         if record["to"] != "safetensors":
             raise errors.ExportError(f"{folder} was exported for {record['to']} already; export the run itself")
-        run, path, state = RunFolder(folder), folder / WEIGHTS_FILE, {}
+        run, path = RunFolder(folder), folder / WEIGHTS_FILE
     else:
         run = RunFolder.open(folder)
         record = read_run_record(run)
         path = run.find_weights() if weights is None else Path(weights)
-        try:
-            latest = checkpoint.load_latest(run.checkpoints)
-            state = {} if latest is None else latest.state
-        except errors.CheckpointCorruptError:
-            state = {}
-    facts = {name: record.get(name, state.get(name)) for name in CARD_FACTS}
-    return _ExportSource(run, record, load_weights(path), str(path), facts)
+    return record, run, load_weights(path), str(path)
+
+
+def _read_facts(record: Mapping[str, Any], run: RunFolder) -> dict[str, Any]:
+    """Facts for the model card, from the record and the latest checkpoint."""
+    try:
+        latest = checkpoint.load_latest(run.checkpoints)
+    except errors.CheckpointCorruptError:
+        latest = None
+    return {name: record.get(name, latest and latest.state.get(name)) for name in CARD_FACTS}
 
 
 def _make_engine(engine: str, folder: Path, processor: TranslationProcessor, max_length: int) -> InferenceEngine:

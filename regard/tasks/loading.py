@@ -94,8 +94,7 @@ def evaluate(
         evaluate("runs/dates", limit=100)["test"].metrics["exact"]
     """
     predictor: Predictor[Any, Any, Any] = load(folder, device)
-    recipe = get_recipe(recipe_name(folder))
-    splits = recipe.load_data(predictor.config).select(split)
+    splits = get_recipe(recipe_name(folder)).load_data(predictor.config).select(split)
     return {
         name: predictor.evaluate(examples if limit is None else list(islice(examples, limit)), options)
         for name, examples in splits.items()

@@ -155,10 +155,9 @@ def _make_batches(
     split: str, examples: Any, config: CaptioningConfig, processor: CaptioningProcessor
 ) -> caption_data.CaptionBatches:
     images = datasets.concatenate_examples(CaptionedImages, examples)
+    options = select_options(config, "batch_size", "max_length", "seed")
     try:
-        return caption_data.CaptionBatches(
-            images, processor.tokenizer, config.batch_size, max_length=config.max_length, seed=config.seed
-        )
+        return caption_data.CaptionBatches(images, processor.tokenizer, **options)
     except DataError as error:
         raise DataError(f"{split}: {error}") from None
 
@@ -312,7 +311,10 @@ def _mean_features(images: CaptionedImages, rows: Tensor) -> Tensor:
 def _read_flickr(texts: Path, features: Path, split: str) -> CaptionedImages:
     """One split of the file of captions, and the features of these names, scaled to a mean square of 1."""
     grids = _read_features(features)
-    indices = {name: index for index, name in enumerate(_read_image_names(features, grids.shape[1]))}
+    image_names = _read_array(features, "image")
+    if image_names.shape != (grids.shape[1],) or image_names.dtype.kind != "U":
+        raise DataError(f"{features}: image must be the names of the {grids.shape[1]:,} images of q; download it again")
+    indices = {name: index for index, name in enumerate(image_names.tolist())}
     rows, names, captions = [], [], []
     for number, line in enumerate(read_lines(texts), 1):
         if not line.strip():
@@ -351,14 +353,6 @@ def _read_features(path: Path) -> NDArray[Any]:
     if grids.ndim != 3 or grids.dtype.kind not in "iuf" or not grids.size:
         raise DataError(f"{path}: q must be numbers (dim, images, cells), not {grids.dtype} {grids.shape}.")
     return grids
-
-
-def _read_image_names(path: Path, count: int) -> list[str]:
-    """The name of the image of each row of the features."""
-    names = _read_array(path, "image")
-    if names.shape != (count,) or names.dtype.kind != "U":
-        raise DataError(f"{path}: image must be the names of the {count:,} images of q; download it again")
-    return names.tolist()
 
 
 def _read_array(path: Path, name: str) -> NDArray[Any]:

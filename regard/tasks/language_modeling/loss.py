@@ -90,8 +90,7 @@ def masked_token_loss(model: Any, batch: TextBatch, mask_prob: float) -> Loss:
     total, _ = linear_cross_entropy(hidden, head.weight, head.bias, targets)
     if not isinstance(batch, MaskedTextBatch):
         return Loss(total, len(targets))
-    num_right = (head(hidden).argmax(-1) == targets).sum()
-    return Loss(total, len(targets), {"accuracy": 100 * num_right})
+    return Loss(total, len(targets), {"accuracy": 100 * (head(hidden).argmax(-1) == targets).sum()})
 
 
 def causal_lm_metrics(total: float, report: PassageReport) -> dict[str, float]:

@@ -174,8 +174,7 @@ class FillMaskTask(_LanguageModelingTask[FillMaskConfig, FillMaskProcessor]):
 
     def build_processor(self, config: FillMaskConfig, data: DataSplits[str]) -> FillMaskProcessor:
         """The most frequent words, as text classification splits them."""
-        split = SPLITTERS[config.tokenizer]
-        texts = (" ".join(split(text)) for text in data.train)
+        texts = (" ".join(SPLITTERS[config.tokenizer](text)) for text in data.train)
         tokenizer = Tokenizer.train(texts, "word", config.vocab_size, lowercase=config.lowercase)
         return FillMaskProcessor(tokenizer, config.tokenizer)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,6 @@ MAX_CONCATENATED = 4  # pairs that become one
 PUNCTUATION = re.compile(r"([-,;:!?()\"«»…]|\.+$|\.(?=\s))")
 CLITICS = re.compile(r"(?<!\w)(l|d|j|n|s|c|m|t|qu|lorsqu|puisqu|jusqu)['’](?=\w)", re.IGNORECASE)
 CONTRACTIONS = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}
-
-PairSampler = Callable[[Random, int], list[SentencePair]]
 
 
 @dataclass(frozen=True)

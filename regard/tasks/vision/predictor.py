@@ -66,8 +66,7 @@ class VisionExplanation(GridExplanation):
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
-        question = {} if self.question is None else {"question": self.question}
-        return question | super().to_json()
+        return ({} if self.question is None else {"question": self.question}) | super().to_json()
 
 
 class _GridPredictor(ClassificationPredictor[InputT, ExampleT]):

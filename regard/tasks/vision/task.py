@@ -31,7 +31,6 @@ __all__ = [
 ]  # fmt: skip
 
 VALID_BATCH_SIZE = 100  # scenes
-DIGIT_LABELS = tuple(map(str, range(10)))
 
 
 def digits(config: ImageClassificationConfig) -> DataSplits[RenderedScenes]:
@@ -71,7 +70,7 @@ class ImageClassificationProcessor(Processor):
         image_size: side of an image in pixels
     """
 
-    labels: tuple[str, ...] = DIGIT_LABELS
+    labels: tuple[str, ...] = tuple("0123456789")
     image_size: int = 64
 
     def encode(self, images: Sequence[ImageLike]) -> tuple[Tensor]:
