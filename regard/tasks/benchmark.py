@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,29 +71,24 @@ def measure_throughput(
     if batch_size < 0:
         raise UsageError(f"invalid batch size {batch_size}: must be at least 0, which is all inputs")
     predictor.predict(inputs[:NUM_WARMUP], options)
+    if batch_size > 1 and all(isinstance(one, str) for one in inputs):
+        inputs.sort(key=len, reverse=True)
+    size = batch_size or len(inputs)
     seconds: list[float] = []
     num_tokens = 0
     has_peak_memory = _reset_peak_memory()
     gc.collect()
     gc.disable()  # no collection during the measurement
     try:
-        for batch in _split_into_batches(inputs, batch_size):
+        for first in range(0, len(inputs), size):
             start = time.perf_counter()
-            predictions = predictor.predict(batch, options)
+            predictions = predictor.predict(inputs[first : first + size], options)
             seconds.append(time.perf_counter() - start)
             num_tokens += sum(one.token_counts.get("output", 0) for one in predictions)
     finally:
         gc.enable()
     latency, peak_memory = _percentiles(seconds), read_peak_memory_mb() if has_peak_memory else None
     return Throughput(predictor.engine, batch_size, len(inputs), num_tokens, sum(seconds), latency, peak_memory)
-
-
-def _split_into_batches(inputs: Sequence[Any], batch_size: int) -> Iterator[list[Any]]:
-    if batch_size > 1 and all(isinstance(one, str) for one in inputs):
-        inputs = sorted(inputs, key=len, reverse=True)
-    size = batch_size or len(inputs)
-    for start in range(0, len(inputs), size):
-        yield list(inputs[start : start + size])
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:

@@ -68,10 +68,8 @@ def make_scene_splits(
     """
 
     def sample(split: str, count: int) -> LazyExamples[Any]:
-        def load() -> Any:
-            return convert(make_generator(split).sample(seeded_generator(SCENE_SEEDS[split]), count))
-
-        return LazyExamples(cache(load))
+        rng = seeded_generator(SCENE_SEEDS[split])
+        return LazyExamples(cache(lambda: convert(make_generator(split).sample(rng, count))))
 
     return DataSplits(
         make_generator("train"), sample("valid", NUM_VALID_SCENES), {"test": sample("test", NUM_TEST_SCENES)}

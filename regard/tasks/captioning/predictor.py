@@ -299,12 +299,12 @@ def caption_accuracy(captions: Sequence[str], references: Sequence[str]) -> dict
         >>> caption_accuracy(["small 1 above , small 2 above"], ["small 1 above , large 3 above"])
         {'captions': 0.0, 'digits': 50.0}
     """
-    num_digits = num_right = 0
+    num_digits = num_right = num_exact = 0
     for caption, reference in zip(captions, references, strict=True):
         predicted, digits = (text.split()[1::WORDS_PER_DIGIT] for text in (caption, reference))
         num_digits += len(digits)
         num_right += sum(word == digit for word, digit in zip(predicted, digits, strict=False))
-    num_exact = sum(caption == reference for caption, reference in zip(captions, references, strict=True))
+        num_exact += caption == reference
     return {"captions": 100 * num_exact / len(references), "digits": 100 * num_right / num_digits}
 
 

@@ -229,11 +229,8 @@ class TranslationExplanation(Explanation):
         trace, last = self.trace, self.hypothesis.length - 1
         if not trace.steps:
             return []
-        index = next(
-            i
-            for i, candidate in enumerate(trace.steps[last])
-            if candidate.finished == self.hypothesis.finished and trace.path(last, i) == self.token_ids
-        )
+        is_end = [candidate.finished == self.hypothesis.finished for candidate in trace.steps[last]]
+        index = next(i for i, fits in enumerate(is_end) if fits and trace.path(last, i) == self.token_ids)
         path = [-1] * len(trace.steps)
         for step in range(last, -1, -1):
             path[step], index = index, trace.steps[step][index].parent
