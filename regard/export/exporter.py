@@ -60,16 +60,10 @@ def export(
         raise errors.ExportError(
             f"{folder} was trained for {recipe.name}, and {to} takes translators only; export it with --to safetensors"
         )
-    defaults = {item.name: item.default for item in recipe.config_class.options() if item.path}
-    config = source["config"]
-    record = {
-        "to": to,
-        "quantize": quantize,
-        "task": recipe.task,
-        "recipe": recipe.name,
-        "config": {**config, **{name: value for name, value in defaults.items() if name in config}},
-        **_read_facts(source, run),
-    }
+    config, facts = source["config"], _read_facts(source, run)
+    paths = {item.name: item.default for item in recipe.config_class.options() if item.path and item.name in config}
+    config = {**config, **paths}  # without the files of this machine
+    record = {"to": to, "quantize": quantize, "task": recipe.task, "recipe": recipe.name, "config": config, **facts}
     with new_export_folder(Path(out), record) as partial:
         if to == "safetensors":
             save_weights(state_dict, partial / WEIGHTS_FILE)

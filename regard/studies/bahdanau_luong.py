@@ -79,14 +79,8 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
     )
     (out / "table.md").write_text(table + "\n", encoding="utf-8")
     _plot_bahdanau(out / "bahdanau2015.png", quality, by_length, gradients)
-    return {
-        "recipe": name,
-        "rows": rows,
-        "by_length": by_length,
-        "gradients": shares,
-        "gradient_sizes": norms,
-        "table": table,
-    }
+    numbers = {"recipe": name, "rows": rows, "by_length": by_length, "gradients": shares, "gradient_sizes": norms}
+    return {**numbers, "table": table}
 
 
 class PositionGradients(NamedTuple):

@@ -208,8 +208,7 @@ class ClassificationTask(Task[Any, Any, Any, Any]):
         """The cross entropy of the labels, summed, with the number of correct answers in percent."""
         logits, labels = model(*batch.model_inputs), batch.labels
         total = cross_entropy(logits.flatten(0, -2).float(), labels.flatten(), reduction="sum")
-        correct = (logits.argmax(-1) == labels).sum().detach()
-        return Loss(total, labels.numel(), {"accuracy": 100 * correct})
+        return Loss(total, labels.numel(), {"accuracy": 100 * (logits.argmax(-1) == labels).sum()})
 
     def _collate(self, processor: Any, examples: Sequence[Any]) -> ClassificationBatch:
         inputs, labels = zip(*examples, strict=True)

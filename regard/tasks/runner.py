@@ -227,8 +227,7 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
             parameters = sum(p.numel() for p in model.parameters())
             facts = {"model": {"parameters": parameters}, "processor": processor.describe()}
             summaries = {name: {**report.as_dict(), "summary": str(report)} for name, report in reports.items()}
-            read = {"data": summaries} if reports else {}
-            run.write_record({**record, **facts, **read})
+            run.write_record({**record, **facts, **({"data": summaries} if reports else {})})
             lines = [f"{name}: {one}" for name, one in reports.items() if one.as_dict().get("read", 1)]
             for line in lines + training_warnings(model):
                 log(line)

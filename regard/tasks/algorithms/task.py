@@ -42,8 +42,7 @@ class AlgorithmProcessor(Processor):
     @cached_property
     def algorithm(self) -> Algorithm:
         """The generator of its sequences."""
-        sizes = {name: (low, high) for name, (low, high) in self.sizes.items()}
-        return ALGORITHMS[self.name](sizes, self.num_bits)
+        return ALGORITHMS[self.name]({name: (low, high) for name, (low, high) in self.sizes.items()}, self.num_bits)
 
     def describe(self) -> dict[str, Any]:
         """The name of the algorithm."""

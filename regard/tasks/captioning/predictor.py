@@ -257,8 +257,7 @@ class ImageCaptioner(Predictor[ImageLike, CaptionedImages, Caption]):
         return join_characters(self.tokenizer.decode(hypothesis.token_ids))
 
     def _to_caption(self, hypothesis: Hypothesis) -> Caption:
-        tokens = self.tokenizer.convert_ids_to_tokens(hypothesis.token_ids)
-        words = tuple(token.removeprefix("▁") for token in tokens)
+        words = tuple(one.removeprefix("▁") for one in self.tokenizer.convert_ids_to_tokens(hypothesis.token_ids))
         probabilities = tuple(math.exp(log_prob) for log_prob in hypothesis.token_log_probs[: len(words)])
         return Caption(self.to_text(hypothesis), hypothesis.log_prob, words, probabilities)
 

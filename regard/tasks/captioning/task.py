@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -278,15 +278,12 @@ def flickr8k(config: CaptioningConfig) -> CaptionSplits:
         raise ConfigError(f"data_dir={root}: there is no features.npz")
     train = _lazy(lambda: _read_flickr(texts, features, "train"))
 
-    def load_split(split: str) -> LazyExamples[CaptionedImages]:
-        return _lazy(lambda: _add_baselines(_read_flickr(texts, features, split), train.load()))
+    def read_with_baselines(split: str) -> CaptionedImages:
+        images = _read_flickr(texts, features, split)
+        return replace(images, baselines=nearest_captions(cast(Any, train.load()), images))
 
-    dim = _read_features(features).shape[0]
-    return CaptionSplits(train, load_split("dev"), {"test": load_split("test")}, feature_dim=dim)
-
-
-def _add_baselines(images: CaptionedImages, train: Any) -> CaptionedImages:
-    return replace(images, baselines=nearest_captions(train, images))
+    valid, test = (_lazy(partial(read_with_baselines, split)) for split in ("dev", "test"))
+    return CaptionSplits(train, valid, {"test": test}, feature_dim=_read_features(features).shape[0])
 
 
 def nearest_captions(train: CaptionedImages, test: CaptionedImages) -> list[str]:

@@ -78,12 +78,11 @@ class DocumentExplanation(Explanation):
         """An HTML page with the document, its sentences and words shaded by weight."""
         from regard.viewing import pages
 
-        truncation = self.prediction.truncation
         return pages.document_page(
             **self._shaded_words(),
             probabilities=self.prediction.probabilities,
             title=title,
-            truncation=vars(truncation) if truncation else None,
+            truncation=vars(self.prediction.truncation) if self.prediction.truncation else None,
             language=language,
         )
 
@@ -183,8 +182,7 @@ class TextClassifier(ClassificationPredictor[TextOrSentences, Document]):
         predicted: list[str] = []
         for batch in batches.iter_eval_batches():
             true += [self.labels[index] for index in batch.labels.tolist()]
-            best = self.compute_logits(*batch.model_inputs).argmax(-1)
-            predicted += [self.labels[index] for index in best.tolist()]
+            predicted += [self.labels[index] for index in self.compute_logits(*batch.model_inputs).argmax(-1).tolist()]
         metrics, tables = classification_tables(true, predicted, self.labels)
         counts = {"data": [batches.report.as_dict()]}
         return Report(len(true), metrics, tables={**tables, **counts}, remarks=[str(batches.report)])

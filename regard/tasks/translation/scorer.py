@@ -266,8 +266,7 @@ class TranslationScorer(Predictor[str, SentencePair, Translation], Scorable, Ali
 
         ids = [self.target.encode(target) if isinstance(target, str) else target for target in targets]
         weights = self._map_batches(compute, sources, ids)
-        parts = zip(sources, targets, ids, weights, strict=True)
-        return [self._make_alignment(*part, spaced) for part in parts]
+        return [self._make_alignment(*part, spaced) for part in zip(sources, targets, ids, weights, strict=True)]
 
     def _make_alignment(
         self, source: str, target: str | Sequence[int], ids: Sequence[int], weights: Tensor, spaced: bool | None = None

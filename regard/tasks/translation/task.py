@@ -118,8 +118,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
     ) -> TranslationProcessor:
         """The tokenizers of the other run."""
         assert isinstance(data, TranslationSplits)
-        processor = TranslationProcessor.load(folder)
-        return replace(processor, cleaner=data.cleaner, unaligned_words=data.unaligned_words)
+        return replace(TranslationProcessor.load(folder), cleaner=data.cleaner, unaligned_words=data.unaligned_words)
 
     def build_model(self, config: TranslationConfig, processor: TranslationProcessor) -> RNNSeq2Seq | Transformer:
         """The model of a config."""
