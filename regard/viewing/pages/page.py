@@ -25,7 +25,7 @@ from torch import Tensor
 from regard.errors import UsageError
 from regard.viewing._output import write_output
 
-__all__ = ["FULL_WEIGHT", "STYLE_SHEETS", "HtmlPage", "build_page", "quantize_heads", "quantize_uint16"]
+__all__ = ["FULL_WEIGHT", "STYLE_SHEETS", "HtmlPage", "quantize_heads", "quantize_uint16"]
 
 ASSET_FOLDER = Path(__file__).parent.parent / "web"
 FULL_WEIGHT = 65535  # stands for a weight of 1
@@ -39,7 +39,6 @@ COMPRESSION_LEVEL = 2  # of 9: higher levels hardly reduce the size of weights, 
 BLOCK_TYPE = "application/octet-stream;base64"
 STYLE_SHEETS = ("base.css", "pages.css")
 NOTEBOOK_HEIGHT = 780  # pixels
-LANGUAGES = ("en", "zh")
 
 
 @dataclass(frozen=True)
@@ -68,19 +67,42 @@ class HtmlPage:
     ) -> HtmlPage:
         """Build a page from scripts and data.
 
+        All text is data: it cannot close its element, and the policy of the page allows only its own script.
+
         Args:
             title: the title of the document
-            modules: the scripts of regard/viewing/web to run
+            modules: the scripts of regard/viewing/web to run; the modules that they import are included
             data: JSON data, `dataOf()` in the scripts
             blocks: binary data by id, `block(id)` in the scripts
             language: "en" or "zh", the initial language; None: that of the browser
             styles: style sheets after those of every page
+
+        Example:
+            >>> page = HtmlPage.build("</title><b>", ["language.js"], {"text": "</script><b>"})
+            >>> page.html.count("<b>"), "\\\\u003c/script" in page.html
+            (0, True)
         """
-        if language not in (None, *LANGUAGES):
+        if language not in (None, "en", "zh"):
             raise UsageError(f"invalid value {language!r} for language: must be 'en' or 'zh'")
-        data = {**data, "language": language}
-        html = build_page(title, modules, data, blocks=blocks, styles=(*STYLE_SHEETS, *styles), language=language)
-        return cls(html)
+        script = bundle_scripts(tuple(modules))
+        style = "\n".join(read_asset(name) for name in (*STYLE_SHEETS, *styles))
+        policy = CONTENT_SECURITY_POLICY.format(scripts=_policy_hash(script), styles=_policy_hash(style))
+        lines = [
+            "<!doctype html>",
+            f'<html lang="{"zh-Hans" if language == "zh" else "en"}">',
+            '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{style}</style>",
+            '<main id="main"></main>',
+            f'<script type="application/json" id="data">{dump_safe_json({**data, "language": language})}</script>',
+        ]
+        for block_id, block in (blocks or {}).items():
+            lines.append(f'<script type="{BLOCK_TYPE}" id="{escape(block_id)}">{deflate_base64(block)}</script>')
+        html = "\n".join([*lines, f'<script type="module">{script}</script>', "</html>\n"])
+        return cls(html.encode("utf-8", "replace").decode())  # lone surrogates cannot be written to a file
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the page to a file.
@@ -98,57 +120,6 @@ class HtmlPage:
 
     def __repr__(self) -> str:
         return f"HtmlPage({len(self.html):,} characters)"
-
-
-def build_page(
-    title: str,
-    modules: Iterable[str],
-    data: Any = None,
-    *,
-    blocks: Mapping[str, bytes] | None = None,
-    styles: Iterable[str] = ("base.css",),
-    language: str | None = None,
-) -> str:
-    """Build the HTML of a page.
-
-    All text is data: it cannot close its element, and the policy of the page allows only its own script.
-
-    Args:
-        title: the title of the document
-        modules: scripts; the modules that they import are included
-        data: JSON data, `dataOf()` in the scripts
-        blocks: binary data by id, `block(id)` in the scripts
-        styles: style sheets
-        language: "en" or "zh"
-
-    Example:
-        >>> html = build_page("</title><b>", ["language.js"], {"text": "</script><b>"})
-        >>> html.count("<b>"), "\\\\u003c/script" in html
-        (0, True)
-    """
-    script, style = bundle_scripts(tuple(modules)), "\n".join(read_asset(name) for name in styles)
-    policy = CONTENT_SECURITY_POLICY.format(scripts=_policy_hash(script), styles=_policy_hash(style))
-    html = "\n".join(
-        [
-            "<!doctype html>",
-            f'<html lang="{"zh-Hans" if language == "zh" else "en"}">',
-            '<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{style}</style>",
-            '<main id="main"></main>',
-            f'<script type="application/json" id="data">{dump_safe_json(data)}</script>',
-            *(
-                f'<script type="{BLOCK_TYPE}" id="{escape(block_id)}">{deflate_base64(block)}</script>'
-                for block_id, block in (blocks or {}).items()
-            ),
-            f'<script type="module">{script}</script>',
-            "</html>\n",
-        ]
-    )
-    return html.encode("utf-8", "replace").decode()  # lone surrogates cannot be written to a file
 
 
 def read_asset(name: str) -> str:
@@ -170,11 +141,10 @@ def bundle_scripts(modules: tuple[str, ...]) -> str:
     order: list[str] = []
 
     def visit(name: str) -> None:
-        if name in order:
-            return
-        for imported in IMPORT_PATTERN.findall(read_asset(name)):
-            visit(imported)
-        order.append(name)
+        if name not in order:
+            for imported in IMPORT_PATTERN.findall(read_asset(name)):
+                visit(imported)
+            order.append(name)
 
     for name in modules:
         visit(name)

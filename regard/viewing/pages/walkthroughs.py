@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -142,31 +142,30 @@ def walkthrough_stages(matrix_names: set[str], normalize: str, has_mask: bool) -
         For each operation its name, its parts (matrices and operators) and, for each computed matrix, its rule.
     """
     has_projections, is_scaled = "wq" in matrix_names, "dots" in matrix_names
-    stages = [_build_stage("input", ["x"])]
+
+    def projection_rule(left: str, name: str) -> Stage:
+        return _product_rule(left, f"w{name}", bias=f"b{name}" if f"b{name}" in matrix_names else None)
+
+    stages = [_build_stage("input", "x")]
     if has_projections:
-        stages.append(_projection_stage(matrix_names))
+        stages.append(_build_stage("project", "x → q k v", **{name: projection_rule("x", name) for name in "qkv"}))
     else:
-        stages.append(_build_stage("plain", ["x", "→", "q", "k", "v"]))
+        stages.append(_build_stage("plain", "x → q k v"))
     if is_scaled:
-        stages += [
-            _build_stage("dots", ["q", "·", "k", "=", "dots"], dots=_product_rule("q", "k", transposed=True)),
-            _build_stage("divide", ["dots", "→", "scaled"], scaled=_same_cell_rule("scale", "dots")),
-        ]
+        stages.append(_build_stage("dots", "q · k = dots", dots=_product_rule("q", "k", transposed=True)))
+        stages.append(_build_stage("divide", "dots → scaled", scaled=_same_cell_rule("scale", "dots")))
     else:
         rule = {"operation": "given", "from": {"q": {"row": "row"}, "k": {"row": "column"}}}
-        stages.append(_build_stage("scores", ["q", "k", "→", "scores"], scores=rule))
+        stages.append(_build_stage("scores", "q k → scores", scores=rule))
     if has_mask:
-        parts = ["scaled", "→", "scores"] if is_scaled else ["scores"]
+        parts = "scaled → scores" if is_scaled else "scores"
         stages.append(_build_stage("mask", parts, scores=_same_cell_rule("mask", "scaled")))
     operation = "softmax" if normalize == "softmax" else "given"
     rule = {"operation": operation, "from": {"scores": {"row": "row"}}}
-    stages += [
-        _build_stage("weights", ["scores", "→", "weights"], weights=rule),
-        _build_stage("sum", ["weights", "×", "v", "=", "context"], context=_product_rule("weights", "v")),
-    ]
+    stages.append(_build_stage("weights", "scores → weights", weights=rule))
+    stages.append(_build_stage("sum", "weights × v = context", context=_product_rule("weights", "v")))
     if has_projections:
-        rule = _product_rule("joined", "wo", bias="bo" if "bo" in matrix_names else None)
-        stages.append(_build_stage("output", ["joined", "→", "output"], output=rule))
+        stages.append(_build_stage("output", "joined → output", output=projection_rule("joined", "o")))
     return stages
 
 
@@ -234,8 +233,7 @@ class MemoryPageData:
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are not None, by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: tensor for name, tensor in values.items() if tensor is not None}
+        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
 
 def memory_page(
@@ -285,15 +283,8 @@ def _to_bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().float().contiguous().numpy().astype("<f4").tobytes()
 
 
-def _build_stage(name: str, parts: list[str], **rules: Stage) -> Stage:
-    return {"name": name, "parts": parts, "rules": rules}
-
-
-def _projection_stage(matrix_names: set[str]) -> Stage:
-    rules = {
-        name: _product_rule("x", f"w{name}", bias=f"b{name}" if f"b{name}" in matrix_names else None) for name in "qkv"
-    }
-    return _build_stage("project", ["x", "→", "q", "k", "v"], **rules)
+def _build_stage(name: str, parts: str, **rules: Stage) -> Stage:
+    return {"name": name, "parts": parts.split(), "rules": rules}
 
 
 def _product_rule(left: str, right: str, transposed: bool = False, bias: str | None = None) -> Stage:
