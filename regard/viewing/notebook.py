@@ -22,7 +22,7 @@ from regard.viewing._text import text_width
 if TYPE_CHECKING:
     from regard.viewing.records import AttentionRecord, AttentionRecords
 
-__all__ = ["HeadMeasures", "MeasuresTable", "encode_png", "render_record", "render_records", "render_table"]
+__all__ = ["HeadMeasures", "MeasuresTable", "encode_png", "render_record", "render_records"]
 
 COLOR_STOPS = ("ffffff", "d6e6f2", "9cc3de", "5b97c4", "2b68a3", "143f78", "081d45")
 """White to dark blue, with decreasing lightness, which also survives color blindness and grayscale printing."""
@@ -32,16 +32,9 @@ FONT_SIZE, CHAR_WIDTH = 11, 6.2  # pixels
 MAX_LABEL_LENGTH = 14  # characters
 IMAGE_STYLE = "image-rendering:pixelated;border:1px solid #999"
 QUERY_MEASURES = ("entropy", "sparsity", "keys_for_mass", "distance", "diagonality")
-COLUMN_TITLES = {
-    "name": "attention",
-    "head": "head",
-    "entropy": "entropy",
-    "sparsity": "sparsity",
-    "keys_for_mass": "keys for 90 %",
-    "distance": "distance",
-    "diagonality": "diagonality",
-    "head_similarity": "similarity",
-}
+COLUMN_TITLES = (
+    "attention", "head", "entropy", "sparsity", "keys for 90 %", "distance", "diagonality", "similarity",
+)  # fmt: skip
 
 
 def render_record(record: AttentionRecord, index: int = 0) -> str:
@@ -81,29 +74,10 @@ def render_records(records: AttentionRecords) -> str:
             for head, head_weights in zip(record.heads[:MAX_HEADS], weights, strict=True)
         )
         batch, _, queries, keys = record.weights.shape
-        cells = [record.name, record.layer, record.call, f"{batch} x {queries} x {keys}"]
-        rows.append("".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + f"<td>{thumbnails}</td>")
-    titles = ("attention", "layer", "call", "batch x queries x keys", "heads")
-    header = "".join(f"<th>{title}</th>" for title in titles)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+        cells = (record.name, record.layer, record.call, f"{batch} x {queries} x {keys}")
+        rows.append([*(escape(str(cell)) for cell in cells), thumbnails])
     more = f"<p>and {len(records) - MAX_RECORDS} more records</p>" if len(records) > MAX_RECORDS else ""
-    return f"<table><tr>{header}</tr>{body}</table>{more}"
-
-
-def render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Render a table of text.
-
-    Args:
-        header: the titles of the columns
-        rows: the cells of each row
-
-    Example:
-        >>> render_table(["a"], [["1 < 2"]])
-        '<table><tr><th>a</th></tr><tr><td>1 &lt; 2</td></tr></table>'
-    """
-    lines = ["".join(f"<th>{escape(cell)}</th>" for cell in header)]
-    lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    return _render_table(["attention", "layer", "call", "batch x queries x keys", "heads"], rows) + more
 
 
 def encode_png(weights: Tensor, max_size: int = RECORD_IMAGE_SIZE) -> str:
@@ -158,7 +132,8 @@ class HeadMeasures:
     head_similarity: float
 
     def format_cells(self) -> list[str]:
-        return [_format_value(value) for value in asdict(self).values()]
+        values = list(asdict(self).values())[2:]
+        return [self.name, str(self.head), *("-" if value != value else f"{value:.3g}" for value in values)]
 
 
 @dataclass(frozen=True)
@@ -190,14 +165,21 @@ class MeasuresTable:
 
     def __rich__(self) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for index, title in enumerate(COLUMN_TITLES.values()):
+        for index, title in enumerate(COLUMN_TITLES):
             table.add_column(title, justify="right" if index else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*row.format_cells())
         return table
 
     def _repr_html_(self) -> str:
-        return render_table(list(COLUMN_TITLES.values()), [row.format_cells() for row in self.rows])
+        return _render_table(COLUMN_TITLES, [map(escape, row.format_cells()) for row in self.rows])
+
+
+def _render_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table whose cells are HTML."""
+    lines = ["".join(f"<th>{cell}</th>" for cell in header)]
+    lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _compute_measures(record: AttentionRecord) -> list[dict[str, Tensor]]:
@@ -231,12 +213,6 @@ def _nanmean(values: list[Tensor]) -> float:
     return torch.cat([value.flatten() for value in values]).nanmean().item()
 
 
-def _format_value(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return "-" if value != value else f"{value:.3g}"
-
-
 def _get_example(record: AttentionRecord, index: int) -> tuple[Sequence[str] | None, Sequence[str] | None, Tensor]:
     """One example with its tokens; an empty one if the batch is empty."""
     if len(record.weights):
@@ -252,11 +228,11 @@ def _render_head(
     cell = min(18.0, RECORD_IMAGE_SIZE / max(rows, columns, 1))
     # Small matrices keep a visible size.
     width, height = max(cell * columns, min(columns, 8)), max(cell * rows, min(rows, 8))
-    if max(rows, columns) > MAX_TOKEN_LABELS:
-        query_tokens = key_tokens = None
-    query_tokens, key_tokens = query_tokens or (), key_tokens or ()
-    left = CHAR_WIDTH * _max_width(query_tokens) + 8
-    top = CHAR_WIDTH * _max_width(key_tokens) + 8
+    has_labels = max(rows, columns) <= MAX_TOKEN_LABELS
+    query_labels, key_labels = (
+        [_truncate_token(token) for token in tokens or () if has_labels] for tokens in (query_tokens, key_tokens)
+    )
+    left, top = (CHAR_WIDTH * max(map(text_width, labels), default=0) + 8 for labels in (query_labels, key_labels))
     full_width, full_height = max(left + width + 4, 60), top + height + 18
     parts = [
         f'<image x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}" '
@@ -264,14 +240,12 @@ def _render_head(
         f'<rect x="{left:.0f}" y="{top:.0f}" width="{width:.0f}" height="{height:.0f}" fill="none" stroke="#999"/>',
         f'<text x="{left:.0f}" y="{full_height - 4:.0f}">{escape(title)}</text>',
     ]
-    for i, token in enumerate(query_tokens):
+    for i, label in enumerate(query_labels):
         y = top + cell * (i + 0.5) + FONT_SIZE / 3
-        label = escape(_truncate_token(token))
-        parts.append(f'<text x="{left - 4:.0f}" y="{y:.1f}" text-anchor="end">{label}</text>')
-    for i, token in enumerate(key_tokens):
+        parts.append(f'<text x="{left - 4:.0f}" y="{y:.1f}" text-anchor="end">{escape(label)}</text>')
+    for i, label in enumerate(key_labels):
         x = left + cell * (i + 0.5) + FONT_SIZE / 3
-        label = escape(_truncate_token(token))
-        parts.append(f'<text transform="translate({x:.1f} {top - 4:.0f}) rotate(-90)">{label}</text>')
+        parts.append(f'<text transform="translate({x:.1f} {top - 4:.0f}) rotate(-90)">{escape(label)}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{full_width:.0f}" height="{full_height:.0f}" role="img" '
         f'aria-label="{escape(title)}" style="font:{FONT_SIZE}px sans-serif;fill:currentColor;margin:4px">'
@@ -282,11 +256,6 @@ def _render_head(
 def _truncate_token(token: str) -> str:
     token = "".join(c if c.isprintable() else "·" for c in token)
     return token if len(token) <= MAX_LABEL_LENGTH else token[: MAX_LABEL_LENGTH - 1] + "…"
-
-
-def _max_width(tokens: Sequence[str]) -> int:
-    """The width of the widest token, truncated, in Latin characters."""
-    return max((text_width(_truncate_token(token)) for token in tokens), default=0)
 
 
 def _build_palette() -> bytes:
