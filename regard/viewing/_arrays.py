@@ -79,6 +79,11 @@ def validate_labels(caller: str, axis: str, labels: Sequence[object] | None, cou
     return [str(label) for label in labels]
 
 
+def validate_names(caller: str, axis: str, names: Sequence[object] | None, count: int) -> list[str]:
+    """Like `validate_labels`, and number the entries without names from 0."""
+    return validate_labels(caller, axis, range(count) if names is None else names, count) or []
+
+
 def validate_axis_labels(
     caller: str, rows: Sequence[object] | None, columns: Sequence[object] | None, shape: tuple[int, ...]
 ) -> tuple[list[str] | None, list[str] | None]:
@@ -163,8 +168,7 @@ def validate_overlay(image: Any, weights: Tensor, tokens: Sequence[str] | None) 
 
 def as_image(caller: str, image: Any) -> Any:
     """Convert an image to an array (height, width, 3) of numbers from 0 to 1."""
-    # torch warns about read-only arrays, such as those of image files: copy.
-    pixels = image.detach().cpu() if isinstance(image, torch.Tensor) else torch.as_tensor(np.array(image))
+    pixels = as_tensor(image).detach().cpu()
     if pixels.dim() == 2:
         pixels = pixels.unsqueeze(-1).expand(-1, -1, 3)
     shape = tuple(pixels.shape)

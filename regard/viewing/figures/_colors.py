@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from regard._imports import require_extra
@@ -15,7 +16,7 @@ LINE_COLOR = "#d0d0d0"
 CURVE_COLOR, POINT_COLOR, ACCENT_COLOR = "#143f78", "#8a8a8a", "#b85a12"
 
 
-def build_colormap(colors: tuple[str, ...]) -> Any:
+def build_colormap(colors: Sequence[str]) -> Any:
     """Build a color map of matplotlib with gray for NaN.
 
     Args:

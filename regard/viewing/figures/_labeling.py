@@ -128,21 +128,16 @@ def _is_invisible(c: str) -> bool:
 
 
 def _warn_missing(missing: set[str]) -> None:
-    characters_by_font: dict[str, str] = {}
+    characters_by_font: dict[str, list[str]] = {}
     for c in sorted(missing):
         if not _is_invisible(c):
-            font = _suggest_font(c)
-            characters_by_font[font] = characters_by_font.get(font, "") + c
+            characters_by_font.setdefault(_suggest_font(c), []).append(c)
     for font, characters in characters_by_font.items():
         if font not in _warned_fonts:
             _warned_fonts.add(font)
-            examples = ", ".join(f"{c} (U+{ord(c):04X})" for c in characters[:3])
-            examples += " ..." if characters[3:] else ""
-            warnings.warn(
-                f"No font has {examples}; boxes replace missing characters. Install {font}.",
-                MissingGlyphsWarning,
-                stacklevel=2,
-            )
+            examples = ", ".join(f"{c} (U+{ord(c):04X})" for c in characters[:3]) + (" ..." if characters[3:] else "")
+            message = f"No font has {examples}; boxes replace missing characters. Install {font}."
+            warnings.warn(message, MissingGlyphsWarning, stacklevel=2)
 
 
 def _suggest_font(c: str) -> str:
@@ -207,8 +202,7 @@ def draw_title(
         inches = axes.get_position(original=True).width if width is None else width
         columns = max(MIN_LINE_WIDTH, int(inches * 72 / (CHAR_WIDTH * size)))
         lines, options = escape_text(*wrap_lines(truncate(show_control_characters(text), MAX_TITLE_WIDTH), columns))
-        options = {"loc": "left", "color": INK_COLOR, **options, **more}
-        axes.set_title("\n".join(lines), fontsize=size, **options)
+        axes.set_title("\n".join(lines), fontsize=size, **{"loc": "left", "color": INK_COLOR} | options | more)
 
 
 def draw_headline(layout: FigureLayout, text: str | None) -> None:
@@ -225,28 +219,35 @@ def draw_headline(layout: FigureLayout, text: str | None) -> None:
         draw_title(axes, text, width=edge.width, color=layout.ink_color)
 
 
-def label_columns(
-    axes: Any, labels: Sequence[str] | None, count: int, cell_size: float, starts: PanelStarts = None
+def label_side(
+    axes: Any, side: str, labels: Sequence[str] | None, count: int, cell_size: float, starts: PanelStarts = None
 ) -> None:
-    """Label columns above the matrix, rotated only if the labels would overlap.
+    """Label the rows or columns of a matrix; labels at the top are rotated if they would overlap.
 
     Args:
         axes: the axes
-        labels: one per column; None: numbers
-        count: the number of columns
-        cell_size: the width of a column in inches
-        starts: the left edges of several matrices in the axes, in inches
+        side: "left" for rows, "top" or "bottom" for columns
+        labels: one per row or column; None: numbers
+        count: the number of rows or columns
+        cell_size: the height of a row or the width of a column, in inches
+        starts: the edges of several matrices in the axes, in inches
     """
-    axes.xaxis.tick_top()
-    indices, texts, size, space = _choose_labels(labels, count, cell_size)
+    size = FONT_SIZE if cell_size >= 1.15 * FONT_SIZE / 72 else SMALL_FONT_SIZE
+    min_space = (2.6 if labels is None else 1.15) * size / 72  # numbers may be sparse
+    step = next((step for step in LABEL_STEPS if step * cell_size >= min_space), count)
+    indices, space = list(range(0, count, step)), step * cell_size
+    names = map(str, indices) if labels is None else (show_control_characters(labels[i]) for i in indices)
+    texts = [truncate(name, MAX_LABEL_WIDTH) for name in names]
     escaped, options = escape_text(*texts)
-    widest = max((text_width(text) * CHAR_WIDTH * size / 72 for text in texts), default=0.0)
-    if widest > 0.92 * space and space > 0.2:
-        options |= {"rotation": 45, "ha": "left", "va": "bottom", "rotation_mode": "anchor"}
-    elif widest > 0.92 * space:
-        options |= {"rotation": 90}
-    axes.set_xticks(*_repeat_labels(indices, escaped, cell_size, starts), fontsize=size, **options)
-    axes.tick_params(axis="x", length=0 if labels else 2, width=0.5, pad=2)
+    if side == "top":
+        axes.xaxis.tick_top()
+        if max((text_width(text) * CHAR_WIDTH * size / 72 for text in texts), default=0.0) > 0.92 * space:
+            diagonal = {"rotation": 45, "ha": "left", "va": "bottom", "rotation_mode": "anchor"}
+            options |= diagonal if space > 0.2 else {"rotation": 90}
+    ticks = indices if starts is None else [start + (i + 0.5) * cell_size for start in starts for i in indices]
+    set_ticks = axes.set_yticks if side == "left" else axes.set_xticks
+    set_ticks(ticks, escaped * len(starts or [0]), fontsize=size, **options)
+    axes.tick_params(axis="y" if side == "left" else "x", length=0 if labels else 2, width=0.5, pad=2)
 
 
 def label_axes(axes: Any, labels: AxisLabels, counts: tuple[int, int], cell_size: tuple[float, float]) -> None:
@@ -258,44 +259,13 @@ def label_axes(axes: Any, labels: AxisLabels, counts: tuple[int, int], cell_size
         counts: numbers of rows and columns
         cell_size: height and width of a cell, in inches
     """
-    label_rows(axes, labels[0], counts[0], cell_size[0])
-    label_columns(axes, labels[1], counts[1], cell_size[1])
+    label_side(axes, "left", labels[0], counts[0], cell_size[0])
+    label_side(axes, "top", labels[1], counts[1], cell_size[1])
     if labels[0] is None:
         axes.set_ylabel("query", fontsize=FONT_SIZE)
     if labels[1] is None:
         axes.xaxis.set_label_position("top")
         axes.set_xlabel("key", fontsize=FONT_SIZE)
-
-
-def number_columns(axes: Any, count: int, cell_size: float) -> None:
-    """Number the columns below the matrix.
-
-    Args:
-        axes: the axes of matplotlib
-        count: the number of columns
-        cell_size: the width of a cell, in inches
-    """
-    indices, texts, size, _ = _choose_labels(None, count, cell_size)
-    axes.set_xticks(indices, texts, fontsize=size)
-    axes.tick_params(axis="x", length=2, width=0.5, pad=2)
-
-
-def label_rows(
-    axes: Any, labels: Sequence[str] | None, count: int, cell_size: float, starts: PanelStarts = None
-) -> None:
-    """Label rows at the left of the matrix; see `label_columns`.
-
-    Args:
-        axes: the axes of matplotlib
-        labels: a label per row; None: numbers
-        count: the number of rows
-        cell_size: the height of a cell, in inches
-        starts: the first row of each panel, if there are panels
-    """
-    indices, texts, size, _ = _choose_labels(labels, count, cell_size)
-    escaped, options = escape_text(*texts)
-    axes.set_yticks(*_repeat_labels(indices, escaped, cell_size, starts), fontsize=size, **options)
-    axes.tick_params(axis="y", length=0 if labels else 2, width=0.5, pad=2)
 
 
 def remove_labels(axes: Any) -> None:
@@ -306,28 +276,6 @@ def remove_labels(axes: Any) -> None:
     """
     axes.set_xticks([])
     axes.set_yticks([])
-
-
-def _choose_labels(
-    labels: Sequence[str] | None, count: int, cell_size: float
-) -> tuple[list[int], list[str], float, float]:
-    """The indices that get a label, the labels, their size in points and the space of each in inches."""
-    size = FONT_SIZE if cell_size >= 1.15 * FONT_SIZE / 72 else SMALL_FONT_SIZE
-    min_space = (2.6 if labels is None else 1.15) * size / 72  # numbers may be sparse
-    step = next((step for step in LABEL_STEPS if step * cell_size >= min_space), count)
-    indices = list(range(0, count, step))
-    texts = [
-        str(i) if labels is None else truncate(show_control_characters(labels[i]), MAX_LABEL_WIDTH) for i in indices
-    ]
-    return indices, texts, size, step * cell_size
-
-
-def _repeat_labels(
-    indices: list[int], texts: list[str], cell_size: float, starts: PanelStarts
-) -> tuple[Sequence[float], list[str]]:
-    if starts is None:
-        return indices, texts
-    return [start + (i + 0.5) * cell_size for start in starts for i in indices], texts * len(starts)
 
 
 def _reorder_right_to_left(text: str) -> str:

@@ -86,6 +86,7 @@ class FigureLayout:
 
     def __init__(self, dark: bool = False) -> None:
         self.paper_color, self.ink_color = ("#0a0e18", "#dddddd") if dark else ("white", colors.INK_COLOR)
+        self.sequential_colors = colors.SEQUENTIAL_ON_DARK if dark else colors.SEQUENTIAL
         # One inch wide and high, so that matplotlib's figure fractions are inches.
         figure = require_extra("matplotlib.figure", extra="draw").Figure(
             figsize=(1, 1), dpi=DPI, facecolor=self.paper_color, edgecolor=self.paper_color, layout="none"
@@ -97,7 +98,7 @@ class FigureLayout:
         """Add axes of this position and size."""
         axes = self.figure.add_axes((left, -top - height, width, height), facecolor=self.paper_color)
         axes.grid(visible=False)  # independent of the user's style
-        axes.tick_params(colors=self.ink_color, labelsize=7)
+        axes.tick_params(colors=self.ink_color, labelsize=7, length=2, width=0.4, pad=2)
         for spine in axes.spines.values():
             spine.set(color=self.ink_color, linewidth=0.4)
         for text in (axes.xaxis.label, axes.yaxis.label, axes.title):

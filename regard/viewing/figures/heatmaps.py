@@ -69,7 +69,7 @@ def heatmap(
     layout, (height, width) = FigureLayout(), cell_sizes(queries, keys)
     axes = layout.add_axes(0, 0, keys * width, queries * height)
     vmax = arrays.resolve_vmax("heatmap", vmax, array)
-    image = draw_cells(axes, array, colors.build_colormap(colors.SEQUENTIAL), 0.0, vmax)
+    image = draw_cells(axes, array, colors.SEQUENTIAL, 0.0, vmax)
     labeling.label_axes(axes, labels, (queries, keys), (height, width))
     labeling.draw_title(axes, title)
     if array.size <= MAX_NUMBERED_CELLS if show_values is None else show_values:
@@ -110,10 +110,7 @@ def head_grid(
     array = arrays.validate_weights("head_grid", weights, "layers heads queries keys")
     layers, heads, queries, keys = array.shape
     labels = arrays.validate_axis_labels("head_grid", row_labels, column_labels, (queries, keys))
-    names = (
-        _format_names("layer", arrays.validate_labels("head_grid", "layer", layer_names, layers), layers),
-        _format_names("head", arrays.validate_labels("head_grid", "head", head_names, heads), heads),
-    )
+    names = _format_names("layer", layer_names, layers), _format_names("head", head_names, heads)
     num_columns = heads if layers > 1 else _choose_num_columns(heads)
     num_rows = math.ceil(layers * heads / num_columns)
     gaps = (PANEL_GAP if num_columns == heads else PANEL_GAP + 0.2, PANEL_GAP)
@@ -126,11 +123,9 @@ def head_grid(
     # One pair of axes in inches for all heads: axes for each head would take seconds.
     layout, vmax = FigureLayout(), arrays.resolve_vmax("head_grid", vmax, array)
     axes = layout.add_axes(0, 0, lefts[-1] + size[1], tops[-1] + size[0])
-    boxes = []
-    for index, matrix in enumerate(array.reshape(-1, queries, keys)):
-        box = (tops[index // num_columns], lefts[index % num_columns], *size)
-        image = draw_cells(axes, matrix, colors.build_colormap(colors.SEQUENTIAL), 0.0, vmax, box=box)
-        boxes.append(box)
+    boxes = [(tops[index // num_columns], lefts[index % num_columns], *size) for index in range(layers * heads)]
+    for box, matrix in zip(boxes, array.reshape(-1, queries, keys), strict=True):
+        image = draw_cells(axes, matrix, colors.SEQUENTIAL, 0.0, vmax, box=box)
     _draw_frames(axes, boxes)
     _label_tokens(axes, labels, size, tops, lefts)
     _label_panels(layout, axes, names, boxes, above_each=num_columns != heads)
@@ -144,21 +139,21 @@ def head_grid(
 def draw_cells(
     axes: Any,
     array: Any,
-    cmap: Any,
+    scale: Sequence[str],
     vmin: float,
     vmax: float,
-    max_ruled: int = MAX_RULED_CELLS,
+    has_grid: bool = True,
     box: PanelBox | None = None,
 ) -> Any:
-    """Draw a matrix. Where a pixel labeling.covers several cells, the largest is drawn, so that no peak is lost.
+    """Draw a matrix. Where a pixel covers several cells, the largest is drawn, so that no peak is lost.
 
     Args:
         axes: the axes
         array: (rows, columns); NaN is hatched
-        cmap: the color map
+        scale: the colors from the lowest to the highest number
         vmin: the number with the first color
         vmax: the number with the last color
-        max_ruled: the largest number of rows and columns with lines between them
+        has_grid: draw lines between the cells, unless there are many
         box: the position in axes that count in inches; None: the full axes, each cell from -0.5 to 0.5
 
     Returns:
@@ -170,16 +165,10 @@ def draw_cells(
     box = (-0.5, -0.5, rows, columns) if box is None else box
     pixels = [max(1, round(side * DPI)) for side in (height, width)]
     pooled = array if vmin < 0 else arrays.max_pool(array, *pixels)
-    image = axes.imshow(
-        np.ma.masked_invalid(pooled),
-        cmap=cmap,
-        vmin=vmin,
-        vmax=vmax,
-        aspect="auto",
-        interpolation="none",
-        extent=(box[1], box[1] + box[3], box[0] + box[2], box[0]),
-    )
-    if max(rows, columns) <= max_ruled:
+    style: dict[str, Any] = {"aspect": "auto", "interpolation": "none", "cmap": colors.build_colormap(scale)}
+    extent = (box[1], box[1] + box[3], box[0] + box[2], box[0])
+    image = axes.imshow(np.ma.masked_invalid(pooled), vmin=vmin, vmax=vmax, extent=extent, **style)
+    if has_grid and max(rows, columns) <= MAX_RULED_CELLS:
         _draw_grid_lines(axes, rows, columns, box)
     _hatch_nan_cells(axes, array, box)
     return image
@@ -198,12 +187,10 @@ def draw_colorbar(
     """
     axes = layout.add_axes(left, top, 0.09, height)
     colorbar = layout.figure.colorbar(image, cax=axes)
-    colorbar.ax.tick_params(colors=layout.ink_color)
     colorbar.outline.set(linewidth=0.4, edgecolor=colors.LINE_COLOR)
     vmin, vmax = image.get_clim()
     ticks = [vmin, (vmin + vmax) / 2, vmax] if height > 0.6 else [vmin, vmax]
     colorbar.set_ticks(ticks, labels=[f"{tick:.2g}" if tick else "0" for tick in ticks])
-    axes.tick_params(labelsize=7, length=2, width=0.4, pad=2)
     axes.set_ylabel(label, fontsize=7, labelpad=3, color=layout.ink_color)
 
 
@@ -215,20 +202,10 @@ def draw_legend(axes: Any, handles: list[Any]) -> None:
         handles: the entries
     """
     if handles:
-        axes.legend(
-            handles=handles,
-            loc="upper left",
-            bbox_to_anchor=(0, 0),
-            ncols=len(handles),
-            frameon=False,
-            fontsize=7,
-            labelcolor=axes.xaxis.label.get_color(),
-            borderaxespad=0.3,
-            borderpad=0.2,
-            handlelength=1.2,
-            handleheight=1.2,
-            columnspacing=1.2,
-        )
+        place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "borderaxespad": 0.3}
+        spacing = {"borderpad": 0.2, "handlelength": 1.2, "handleheight": 1.2, "columnspacing": 1.2}
+        style = {"ncols": len(handles), "fontsize": 7, "labelcolor": axes.xaxis.label.get_color(), "frameon": False}
+        axes.legend(handles=handles, **place, **spacing, **style)
 
 
 def nan_legend_handles(array: Any) -> list[Any]:
@@ -310,8 +287,9 @@ def _panel_size(
     return round_to_pixels(height), round_to_pixels(width)
 
 
-def _format_names(axis: str, names: list[str] | None, count: int) -> list[str]:
-    return [f"{axis} {name}" if str(name).isdigit() else name for name in names or map(str, range(count))]
+def _format_names(axis: str, names: Sequence[object] | None, count: int) -> list[str]:
+    labels = arrays.validate_names("head_grid", axis, names, count)
+    return [f"{axis} {label}" if label.isdigit() else label for label in labels]
 
 
 def _draw_frames(axes: Any, boxes: list[PanelBox]) -> None:
@@ -332,9 +310,9 @@ def _label_tokens(
     labeling.remove_labels(axes)
     rows, columns = labels
     if rows and size[0] / len(rows) >= LABEL_HEIGHT:
-        labeling.label_rows(axes, rows, len(rows), size[0] / len(rows), tops)
+        labeling.label_side(axes, "left", rows, len(rows), size[0] / len(rows), tops)
     if columns and size[1] / len(columns) >= LABEL_HEIGHT:
-        labeling.label_columns(axes, columns, len(columns), size[1] / len(columns), lefts)
+        labeling.label_side(axes, "top", columns, len(columns), size[1] / len(columns), lefts)
 
 
 def _label_panels(

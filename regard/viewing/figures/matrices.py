@@ -63,7 +63,7 @@ def mask_matrix(
         size = tuple(side * min(1.0, 2.0 / max(size)) for side in size)
     panels = layout.add_panels(count, 4, size, (0.3, 0.12))
     for index, axes in enumerate(panels):
-        draw_cells(axes, visible[index].astype(float), colors.build_colormap(colors.SEQUENTIAL), 0.0, MASK_VMAX)
+        draw_cells(axes, visible[index].astype(float), colors.SEQUENTIAL, 0.0, MASK_VMAX)
         if count == 1:
             labeling.label_axes(axes, labels, (queries, keys), cell_size)
         else:
@@ -160,10 +160,10 @@ def position_shift(
     layout = FigureLayout()
     axes = layout.add_axes(0, 0, PANEL_SIDE, PANEL_SIDE)
     vmax = float(np.abs(shift_matrix).max()) or 1.0
-    image = draw_cells(axes, shift_matrix, colors.build_colormap(colors.DIVERGING), -vmax, vmax)
+    image = draw_cells(axes, shift_matrix, colors.DIVERGING, -vmax, vmax)
     labeling.draw_title(axes, f"M, shift by {delta}" + (", fitted" if matrix is None else ""), size=8)
-    labeling.label_rows(axes, None, dim, PANEL_SIDE / dim)
-    labeling.number_columns(axes, dim, PANEL_SIDE / dim)
+    labeling.label_side(axes, "left", None, dim, PANEL_SIDE / dim)
+    labeling.label_side(axes, "bottom", None, dim, PANEL_SIDE / dim)
     draw_colorbar(layout, image, PANEL_SIDE + 0.07, 0, PANEL_SIDE, label="")
     _draw_shift_error(layout.add_axes(PANEL_SIDE + 0.85, 0, PANEL_SIDE, PANEL_SIDE), predicted, actual, delta)
     _draw_similarity(layout.add_axes(2 * PANEL_SIDE + 1.3, 0, PANEL_SIDE, PANEL_SIDE), array)
@@ -178,9 +178,9 @@ def _draw_encoding(
     (rows, columns), (cell_height, cell_width) = array.shape, cell_size
     axes = layout.add_axes(left, 0, columns * cell_width, rows * cell_height)
     vmax = arrays.resolve_vmax("position_encoding", None, np.abs(array))
-    image = draw_cells(axes, array, colors.build_colormap(colors.DIVERGING), -vmax, vmax)
-    labeling.label_rows(axes, None, rows, cell_height)
-    labeling.label_columns(axes, None, columns, cell_width)
+    image = draw_cells(axes, array, colors.DIVERGING, -vmax, vmax)
+    labeling.label_side(axes, "left", None, rows, cell_height)
+    labeling.label_side(axes, "top", None, columns, cell_width)
     axes.xaxis.set_label_position("top")
     axes.set_xlabel(column_name, fontsize=8)
     axes.set_ylabel("position" if left == 0 else "", fontsize=8)
@@ -230,4 +230,3 @@ def _draw_similarity(axes: Any, array: Any) -> None:
 def _simplify_axes(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.locator_params(nbins=5)
-    axes.tick_params(labelsize=7, length=2, width=0.4, pad=2)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
-from regard.viewing._memory_panels import PANEL_ROWS, MemoryData, MemorySide, MemoryStrip
+from regard.viewing._memory_panels import PANEL_ROWS, MemoryData, MemorySide
 from regard.viewing._text import truncate
 from regard.viewing.figures import _colors as colors
 from regard.viewing.figures import _labeling as labeling
@@ -60,7 +60,7 @@ def memory_timeline(data: MemoryData, *, title: str | None = None, dark: bool = 
         axes = layout.add_axes(left, top, len(side.weights) * width, data.num_rows * height)
         image = _draw_memory_weights(axes, layout, side, width, data.vmax)
         if not left:
-            labeling.label_rows(axes, data.labels, data.num_rows, height)
+            labeling.label_side(axes, "left", data.labels, data.num_rows, height)
             axes.set_ylabel("row", fontsize=8)
     right = len(lefts) * (data.num_steps * width + MEMORY_GAP) - MEMORY_GAP
     draw_colorbar(layout, image, right + 0.1, top, min(2.0, data.num_rows * height))
@@ -103,10 +103,11 @@ def image_overlay(
     pixels = _resize_image(pixels, height, width)
     columns = OVERLAYS_PER_ROW if len(grids) < 20 else MANY_OVERLAYS_PER_ROW
     panels = layout.add_panels(len(grids) + 1, columns, (height, width), (0.4, 0.08))
-    _draw_overlay(panels[0], pixels, "", None)
+    _draw_overlay(panels[0], pixels)
     for axes, grid, name in zip(panels[1:], grids, names or [""] * len(grids), strict=True):
         label = truncate(labeling.show_control_characters(name), labeling.MAX_LABEL_WIDTH)
-        _draw_overlay(axes, arrays.apply_weights_as_light(pixels, grid, smooth), label, _max_or_nan(grid))
+        caption = "NaN" if np.isnan(grid).all() else f"up to {arrays.max_ignoring_nan(grid):.2g}"
+        _draw_overlay(axes, arrays.apply_weights_as_light(pixels, grid, smooth), label, caption)
     labeling.draw_headline(layout, title)
     return layout.finish()
 
@@ -155,7 +156,7 @@ def regression_curve(
     if data.weights is not None:
         matrix_axes = layout.add_axes(PLOT_WIDTH + 0.75, 0, PLOT_HEIGHT, PLOT_HEIGHT)
         vmax = arrays.resolve_vmax("regression_curve", None, data.weights)
-        image = draw_cells(matrix_axes, data.weights, colors.build_colormap(colors.SEQUENTIAL), 0.0, vmax)
+        image = draw_cells(matrix_axes, data.weights, colors.SEQUENTIAL, 0.0, vmax)
         _label_ticks(matrix_axes, data.keys, data.queries, x_label)
         draw_legend(matrix_axes, nan_legend_handles(data.weights))
         draw_colorbar(layout, image, PLOT_WIDTH + 0.75 + PLOT_HEIGHT + 0.08, 0, PLOT_HEIGHT)
@@ -168,22 +169,18 @@ def _draw_level(
     """Draw the vectors of one side in a row of panels and return their height in inches."""
     left, top, cell_height, cell_width = box
     name = level[0] if side.name == "write" else level[1]
-    width = len(side.weights) * cell_width
-    if side.is_curve and name == "outputs":
-        _draw_curves(layout.add_axes(left, top, width, CURVE_HEIGHT), layout, side)
-        return CURVE_HEIGHT
     if name not in side.strips or (side.is_curve and name == "targets"):
         return 0.0
-    strip = side.strips[name]
-    height = float(strip.values.shape[1] * cell_height)
-    _draw_strip(layout.add_axes(left, top, width, height), layout, name, strip)
+    strip, is_curve = side.strips[name], side.is_curve and name == "outputs"
+    height = CURVE_HEIGHT if is_curve else float(strip.values.shape[1] * cell_height)
+    axes = layout.add_axes(left, top, len(side.weights) * cell_width, height)
+    if is_curve:
+        _draw_curves(axes, layout, side)
+    else:
+        scale = colors.DIVERGING if strip.is_signed else layout.sequential_colors
+        draw_cells(axes, strip.masked_values.T, scale, *strip.value_range, has_grid=False)
+        _style_memory_axes(axes, layout, name.replace("_", " "), strip.scale_label)
     return height
-
-
-def _draw_strip(axes: Any, layout: FigureLayout, name: str, strip: MemoryStrip) -> None:
-    colormap = colors.build_colormap(colors.DIVERGING if strip.is_signed else _sequential_colors(layout))
-    draw_cells(axes, strip.masked_values.T, colormap, *strip.value_range, max_ruled=0)
-    _style_memory_axes(axes, layout, name.replace("_", " "), strip.scale_label)
 
 
 def _draw_curves(axes: Any, layout: FigureLayout, side: MemorySide) -> None:
@@ -200,34 +197,24 @@ def _draw_curves(axes: Any, layout: FigureLayout, side: MemorySide) -> None:
     ticks = (low, (low + high) / 2, high)
     axes.set_yticks(list(ticks), [f"{tick:.2g}" for tick in ticks])
     axes.yaxis.tick_right()  # the write side is at the left
-    axes.tick_params(axis="y", labelsize=6, length=2, width=0.4, pad=2)
+    axes.tick_params(axis="y", labelsize=6)
     spacing = {"borderaxespad": 0.1, "borderpad": 0.2, "handlelength": 1.2, "columnspacing": 0.8}
     axes.legend(ncols=2, fontsize=6, labelcolor=layout.ink_color, **spacing, **LEGEND_ABOVE_AXES)
 
 
 def _draw_memory_weights(axes: Any, layout: FigureLayout, side: MemorySide, cell_width: float, vmax: float) -> Any:
-    colormap = colors.build_colormap(_sequential_colors(layout))
-    image = draw_cells(axes, side.weights.T, colormap, 0.0, vmax, max_ruled=0)
+    image = draw_cells(axes, side.weights.T, layout.sequential_colors, 0.0, vmax, has_grid=False)
     _style_memory_axes(axes, layout, f"{side.name} weights")
-    labeling.number_columns(axes, len(side.weights), cell_width)
+    labeling.label_side(axes, "bottom", None, len(side.weights), cell_width)
     axes.set_xlabel("time", fontsize=8)
     draw_legend(axes, nan_legend_handles(side.weights))
     return image
 
 
-def _sequential_colors(layout: FigureLayout) -> tuple[str, ...]:
-    return colors.SEQUENTIAL if layout.paper_color == "white" else colors.SEQUENTIAL_ON_DARK
-
-
 def _style_memory_axes(axes: Any, layout: FigureLayout, name: str, scale_label: str = "") -> None:
     labeling.remove_labels(axes)
     labeling.draw_title(axes, name, size=8, color=layout.ink_color, pad=3)
-    if scale_label:
-        axes.set_title(scale_label, loc="right", fontsize=6, color=layout.ink_color, pad=3)
-
-
-def _max_or_nan(weights: Any) -> float:
-    return float("nan") if np.isnan(weights).all() else arrays.max_ignoring_nan(weights)
+    axes.set_title(scale_label, loc="right", fontsize=6, color=layout.ink_color, pad=3)
 
 
 def _resize_image(image: Any, height: float, width: float) -> Any:
@@ -238,14 +225,12 @@ def _resize_image(image: Any, height: float, width: float) -> Any:
     return arrays.resize_image(image, size, **mode)
 
 
-def _draw_overlay(axes: Any, pixels: Any, name: str, largest: float | None) -> None:
+def _draw_overlay(axes: Any, pixels: Any, name: str = "", caption: str = "") -> None:
     axes.imshow(pixels, aspect="auto", interpolation="none")
     labeling.remove_labels(axes)
     axes.spines[:].set_visible(False)
     labeling.draw_title(axes, name, size=8, loc="center", pad=3)
-    if largest is not None:
-        text = "NaN" if np.isnan(largest) else f"up to {largest:.2g}"
-        axes.set_xlabel(text, fontsize=6, labelpad=2, color="#666666")
+    axes.set_xlabel(caption, fontsize=6, labelpad=2, color="#666666")
 
 
 def _draw_regression(axes: Any, data: arrays.RegressionData, axis_labels: tuple[str, str]) -> None:
@@ -256,11 +241,9 @@ def _draw_regression(axes: Any, data: arrays.RegressionData, axis_labels: tuple[
     (x_label, y_label), options = labeling.escape_text(*axis_labels)
     axes.set_xlabel(x_label, fontsize=8, **options)
     axes.set_ylabel(y_label, fontsize=8, **options)
-    axes.tick_params(labelsize=7, length=2, width=0.4, pad=2)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(
-        ncols=3, fontsize=7, borderaxespad=0, handlelength=1.4, labelcolor=colors.INK_COLOR, **LEGEND_ABOVE_AXES
-    )
+    spacing = {"borderaxespad": 0, "handlelength": 1.4}
+    axes.legend(ncols=3, fontsize=7, labelcolor=colors.INK_COLOR, **spacing, **LEGEND_ABOVE_AXES)
 
 
 def _label_ticks(axes: Any, keys: Any, queries: Any, name: str) -> None:
@@ -272,4 +255,3 @@ def _label_ticks(axes: Any, keys: Any, queries: Any, name: str) -> None:
     (key_label, query_label), options = labeling.escape_text(f"key: {name}", f"query: {name}")
     axes.set_xlabel(key_label, fontsize=8, **options)
     axes.set_ylabel(query_label, fontsize=8, labelpad=2, **options)
-    axes.tick_params(length=2, width=0.4, pad=2)
