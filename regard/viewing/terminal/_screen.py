@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def clean_label(label: str, max_width: int = MAX_LABEL_WIDTH) -> str:
         >>> clean_label("a\\x1b[2J"), clean_label("internationalization")
         ('a·[2J', 'internation…')
     """
-    label = "".join(c if _is_printable(c) else "·" for c in label[: 16 * max_width])
+    label = "".join(c if c.isprintable() or c == ZERO_WIDTH_JOINER else "·" for c in label[: 16 * max_width])
     return truncate("".join(_simplify_cluster(cluster) for cluster in grapheme_clusters(label)), max_width)
 
 
@@ -175,12 +175,7 @@ def render_shades(array: Any, vmax: float, color: bool) -> list[str]:
     if not color:
         pooled = max_pool(array, -(-array.shape[0] // 2), array.shape[1])
         return ["".join(render_cell(weight, vmax, False, 1) for weight in row) for row in pooled.tolist()]
-
-    def choose_color(weight: float) -> int | None:
-        index = shade_index(weight, vmax, len(COLORS))
-        return COLORS[index - 1] if index else None
-
-    return render_half_blocks(array, choose_color)
+    return render_half_blocks(array, lambda weight: _choose_color(weight, vmax, COLORS))
 
 
 def render_numbers(array: Any, vmax: float, color: bool, is_signed: bool) -> list[str]:
@@ -192,33 +187,33 @@ def render_numbers(array: Any, vmax: float, color: bool, is_signed: bool) -> lis
         color: whether to use colors
         is_signed: whether there are negative numbers; with color they have their own, two rows per line
     """
-    if not is_signed:
-        return ["".join(render_cell(number, vmax, color, 1) for number in row) for row in array.tolist()]
-    if not color:
-        rows = ((array + vmax) / 2).tolist()
-        return ["".join(render_cell(max(0.0, number), vmax, False, 1) for number in row) for row in rows]
-
-    def choose_color(number: float) -> int | None:
-        index = shade_index(abs(number), vmax, len(POSITIVE_COLORS))
-        return (POSITIVE_COLORS if number > 0 else NEGATIVE_COLORS)[index - 1] if index else None
-
-    return render_half_blocks(array, choose_color)
+    if is_signed and color:
+        palettes = {True: POSITIVE_COLORS, False: NEGATIVE_COLORS}
+        return render_half_blocks(array, lambda number: _choose_color(abs(number), vmax, palettes[number > 0]))
+    if is_signed:
+        array = np.fmax((array + vmax) / 2, 0.0)
+    return ["".join(render_cell(number, vmax, color, 1) for number in row) for row in array.tolist()]
 
 
-def join_panels(panels: list[list[str]], titles: list[str]) -> list[str]:
-    """Place panels of one height side by side, each below its title.
+def join_panels(panels: list[list[str]], panel_width: int, max_width: int) -> list[str]:
+    """Place panels of one height side by side, as many in a row as fit.
 
     Args:
         panels: the lines of each panel
-        titles: the title of each panel
+        panel_width: the width that a panel may have
+        max_width: columns
 
     Example:
-        >>> join_panels([["ab"], ["cd"]], ["1", "2"])
+        >>> join_panels([["1", "ab"], ["2", "cd"]], panel_width=2, max_width=6)
         ['1  2', 'ab cd']
     """
-    width = max(display_width(line) for line in (*titles, *(line for panel in panels for line in panel)))
-    rows = [titles, *zip(*panels, strict=True)]
-    return [" ".join(cell + " " * (width - display_width(cell)) for cell in row).rstrip(" ") for row in rows]
+    lines, per_row = [], max(1, (max_width + 1) // (panel_width + 1))
+    for first in range(0, len(panels), per_row):
+        row = panels[first : first + per_row]
+        width = max(display_width(line) for panel in row for line in panel)
+        for cells in zip(*row, strict=True):
+            lines.append(" ".join(cell + " " * (width - display_width(cell)) for cell in cells).rstrip(" "))
+    return lines
 
 
 def resize_to_panel(array: Any, width: int, height: int) -> Any:
@@ -252,14 +247,13 @@ def render_half_blocks(array: Any, choose_color: Any) -> list[str]:
     """
     if len(array) % 2:
         array = np.concatenate([array, np.zeros_like(array[:1])])
-    lines = []
-    for upper, lower in zip(array[0::2].tolist(), array[1::2].tolist(), strict=True):
-        lines.append("".join(_render_half_block(a, b, choose_color) for a, b in zip(upper, lower, strict=True)))
-    return lines
+    pairs = zip(array[0::2].tolist(), array[1::2].tolist(), strict=True)
+    return ["".join(_render_half_block(a, b, choose_color) for a, b in zip(*pair, strict=True)) for pair in pairs]
 
 
-def _is_printable(c: str) -> bool:
-    return c.isprintable() or c == ZERO_WIDTH_JOINER
+def _choose_color(weight: float, vmax: float, palette: Sequence[int]) -> int | None:
+    index = shade_index(weight, vmax, len(palette))
+    return palette[index - 1] if index else None
 
 
 def _simplify_cluster(cluster: str) -> str:

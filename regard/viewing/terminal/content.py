@@ -115,13 +115,10 @@ def image_overlay(
     reduced = arrays.resize_image(pixels, (height, size), mode="area")
     images = [reduced, *(arrays.apply_weights_as_light(reduced, grid, smooth) for grid in grids)]
     panels = [_render_gray(panel, color) for panel in images]
-    titles = ["", *(screen.clean_label(name, size) for name in names or [""] * len(grids))]
-    per_row = max(1, (max_width + 1) // (size + 1))
-    lines = []
-    for first in range(0, len(panels), per_row):
-        row = screen.join_panels(panels[first : first + per_row], titles[first : first + per_row])
-        lines += row if names is not None else row[1:]
-    return "\n".join(screen.fit_lines(lines, max_width))
+    if names is not None:
+        titles = ["", *(screen.clean_label(name, size) for name in names)]
+        panels = [[title, *panel] for title, panel in zip(titles, panels, strict=True)]
+    return "\n".join(screen.fit_lines(screen.join_panels(panels, size, max_width), max_width))
 
 
 def regression_curve(
@@ -200,11 +197,10 @@ def _render_word(word: str, weight: float, vmax: float, color: bool) -> tuple[st
     """A shaded word and its width."""
     label = screen.clean_label(word, MAX_WORD_WIDTH)
     index = screen.shade_index(weight, vmax, len(screen.COLORS if color else screen.SHADES)) if vmax > 0 else 0
-    if not color:
-        label = (screen.SHADES[index - 1] if index > 1 else "") + label
-        return label, text_width(label)
     if index < 2:
         return label, text_width(label)
+    if not color:
+        return screen.SHADES[index - 1] + label, 1 + text_width(label)
     foreground = 16 if index > FIRST_LIGHT_COLOR else 231
     return f"\x1b[48;5;{screen.COLORS[index - 1]};38;5;{foreground}m{label}\x1b[0m", text_width(label)
 

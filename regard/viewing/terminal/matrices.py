@@ -77,10 +77,8 @@ def heatmap(
         label = labels[i] + " " if labels else ""
         padding = " " * (margin + bool(labels) - text_width(label))
         lines.append(f"{padding}{label}│{''.join(screen.render_cell(weight, vmax, color) for weight in row)}│")
-    note, notes = (
-        screen.localize(SHOWN_NOTE, language),
-        [screen.render_legend(vmax, color, language)] if vmax > 0 else [],
-    )
+    note = screen.localize(SHOWN_NOTE, language)
+    notes = [screen.render_legend(vmax, color, language)] if vmax > 0 else []
     if (shown_queries, shown_keys) != (queries, keys):
         notes.append(note.format(shown_queries, queries, shown_keys, keys))
     return "\n".join(lines + (screen.fit_lines(notes, max_width) if max_width > margin + screen.CELL_WIDTH else notes))
@@ -117,26 +115,16 @@ def head_grid(
         blank 0, ░ up to 0.25, █ up to 1
     """
     array = arrays.validate_weights("head_grid", weights, "layers heads queries keys")
-    layers, heads = array.shape[:2]
-    names = (
-        arrays.validate_labels("head_grid", "layer", layer_names, layers) or list(map(str, range(layers))),
-        arrays.validate_labels("head_grid", "head", head_names, heads) or list(map(str, range(heads))),
-    )
+    layers = arrays.validate_names("head_grid", "layer", layer_names, len(array))
+    heads = arrays.validate_names("head_grid", "head", head_names, array.shape[1])
     (color, max_width), vmax = screen.resolve_options(color, width), arrays.resolve_vmax("head_grid", None, array)
-    size = min(max_width, max(MIN_HEAD_WIDTH, min(MAX_HEAD_WIDTH, (max_width + 1) // heads - 1)))
-    per_row = max(1, (max_width + 1) // (size + 1))
-
-    lines = []
-    for layer in range(layers):
-        lines.append(screen.localize(LAYER_TITLE, language).format(names[0][layer]))
-        for first in range(0, heads, per_row):
-            indices = range(first, min(heads, first + per_row))
-            panels = [screen.render_weights(array[layer, head], vmax, size, size // 2, color) for head in indices]
-            titles = [
-                screen.clean_label(screen.localize(HEAD_TITLE, language).format(names[1][head]), size)
-                for head in indices
-            ]
-            lines += screen.join_panels(panels, titles)
+    size = min(max_width, max(MIN_HEAD_WIDTH, min(MAX_HEAD_WIDTH, (max_width + 1) // len(heads) - 1)))
+    layer_title, head_title = screen.localize(LAYER_TITLE, language), screen.localize(HEAD_TITLE, language)
+    titles, lines = [screen.clean_label(head_title.format(head), size) for head in heads], []
+    for layer, weights_by_head in zip(layers, array, strict=True):
+        panels = [screen.render_weights(matrix, vmax, size, size // 2, color) for matrix in weights_by_head]
+        panels = [[title, *panel] for title, panel in zip(titles, panels, strict=True)]
+        lines += [layer_title.format(layer), *screen.join_panels(panels, size, max_width)]
     return "\n".join(screen.fit_lines([*lines, screen.render_legend(vmax, color, language)], max_width))
 
 
@@ -227,10 +215,8 @@ def _render_column_labels(column_labels: Sequence[str], num_shown: int, margin: 
     depth = max(map(len, labels), default=0)
     edge = " " * (margin + 2 if margin else 1)
     padded = [[" "] * (depth - len(label)) + label for label in labels]
-    return [
-        (edge + "".join(label[i] + " " * (screen.CELL_WIDTH - text_width(label[i])) for label in padded)).rstrip()
-        for i in range(depth)
-    ]
+    rows = zip(*padded, strict=True)
+    return [(edge + "".join(c + " " * (screen.CELL_WIDTH - text_width(c)) for c in row)).rstrip() for row in rows]
 
 
 def _encoding_legend(vmin: float, vmax: float, color: bool) -> str:

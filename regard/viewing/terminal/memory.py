@@ -43,17 +43,16 @@ def memory_timeline(data: MemoryData, *, color: bool | None = None, width: int |
     is_paired = len(sides) == 2 and data.num_steps <= half
     renderer = _PanelRenderer(data, half if is_paired else max_width, height, color)
     if is_paired:
-        levels = [renderer.render_level(sides, names) for names in (*PANEL_ROWS, ("weights", "weights"))]
-        lines = [line for left, right in levels for line in _join_sides(left, right, half)]
+        lines = []
+        for names in (*PANEL_ROWS, ("weights", "weights")):
+            panels = (renderer.render_panel(side, name) for side, name in zip(sides, names, strict=True))
+            for left, right in zip_longest(*panels, fillvalue=""):
+                lines.append(left + " " * (half + SIDE_GAP - screen.display_width(left)) + right)
     else:
-        panels = [(side, name) for side in sides for name in (*side.strips, "weights")]
-        lines = [line for side, name in panels for line in renderer.render_panel(side, name)]
+        lines = [
+            line for side in sides for name in (*side.strips, "weights") for line in renderer.render_panel(side, name)
+        ]
     return "\n".join(screen.fit_lines([*lines, screen.render_legend(data.vmax, color)], max_width))
-
-
-def _join_sides(left: list[str], right: list[str], side_width: int) -> list[str]:
-    pairs = zip_longest(left, right, fillvalue="")
-    return [a + " " * (side_width + SIDE_GAP - screen.display_width(a)) + b for a, b in pairs]
 
 
 class _PanelRenderer:
@@ -64,10 +63,6 @@ class _PanelRenderer:
         cell_width = min(screen.MAX_CELL_WIDTH, width // data.num_steps)
         self.cell_width = cell_width - cell_width % 2 if cell_width >= 2 else 1
         self.column_ratio = min(1.0, width / data.num_steps)
-
-    def render_level(self, sides: list[MemorySide], names: tuple[str | None, str]) -> tuple[list[str], list[str]]:
-        """Render the panels of both sides that stand next to each other."""
-        return self.render_panel(sides[0], names[0]), self.render_panel(sides[1], names[1])
 
     def render_panel(self, side: MemorySide, name: str | None) -> list[str]:
         """Render a panel below its title; no lines if the side does not have it."""
