@@ -79,7 +79,7 @@ class Mechanism:
     @property
     def object(self) -> Any:
         """The class or function itself."""
-        return reduce(getattr, self.path.split("."), _import_attention())
+        return reduce(getattr, self.path.split("."), import_module("regard.attention"))
 
     @property
     def summary(self) -> str:
@@ -98,7 +98,7 @@ class Mechanism:
 
     def example(self) -> Any:
         """A small example for queries, keys and values with 4 features each, as in the picture."""
-        attention = _import_attention()
+        attention = import_module("regard.attention")
         if self.example_factory:
             return self.example_factory(attention)
         from regard.testing.checks import build_with_small_sizes
@@ -112,7 +112,7 @@ class Mechanism:
         Query i and key j are the cosines and sines of their angle and of twice the angle, so that the weights of a
         similarity score are largest along the diagonal, and other mechanisms can be compared with it.
         """
-        torch, attention = import_torch(), _import_attention()
+        torch, attention = import_torch(), import_module("regard.attention")
         with torch.no_grad(), torch.random.fork_rng(devices=[]):  # the caller's random state is preserved
             torch.manual_seed(0)
             if self.picture_factory:
@@ -180,15 +180,9 @@ def _normalize_name(name: str) -> str:
     return re.sub(r"[-_\s]", "", name).casefold()
 
 
-def _import_attention() -> Any:
-    return import_module("regard.attention")
-
-
 def import_torch() -> Any:
     """The module torch, imported on the first call."""
-    import torch as module
-
-    return module
+    return import_module("torch")
 
 
 def half_circle(steps: int) -> Any:

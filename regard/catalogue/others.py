@@ -13,7 +13,7 @@ from regard.catalogue.mechanism import POSITIONAL, Mechanism, fixed_focus, half_
 __all__ = ["ADDRESSING", "HEADS", "MASKS", "POSITIONS", "SCOPES"]
 
 mask = partial(Mechanism, kind="mask", law_exceptions=POSITIONAL)
-scope = partial(Mechanism, kind="scope")
+scope = partial(Mechanism, kind="scope", cost="m (2 radius + 2) scores", law_exceptions=POSITIONAL)
 position = partial(Mechanism, kind="position", law_exceptions=POSITIONAL)
 addressing = partial(Mechanism, kind="addressing")
 
@@ -73,16 +73,13 @@ SCOPES = (
     scope(
         "LocalM",
         summary_zh="只关注查询自身位置附近的键，假设两个序列按位置对齐。",
-        cost="m (2 radius + 2) scores",
         fast_path="Only the near keys are gathered.",
         aliases=("local-m", "monotonic"),
-        law_exceptions=POSITIONAL,
         example_factory=lambda a: a.LocalM(a.ScaledDot(), radius=2),
     ),
     scope(
         "LocalP",
         summary_zh="由查询预测一个位置，关注其附近的键，权重随距离减小。",
-        cost="m (2 radius + 2) scores",
         fast_path="Only the near keys are gathered.",
         aliases=("local-p", "predictive"),
         law_exceptions=POSITIONAL + " The weights are not renormalized.",
@@ -130,9 +127,7 @@ POSITIONS = (
         summary_zh="对距离的线性惩罚，每个头有各自的斜率。",
         cost="m n additions a head",
         fast_path="A bias of the fused kernel; in a window only near the diagonal.",
-        picture_factory=lambda a, torch: (
-            a.attend(*[torch.zeros(8, 16, 4)] * 3, score=a.ScaledDot() + a.Alibi(8)).weights
-        ),
+        picture_factory=lambda a, torch: a.attend(*[torch.zeros(8, 16, 4)] * 3, score=a.Alibi(8)).weights,
     ),
     position(
         "RelativeBias",
@@ -140,9 +135,7 @@ POSITIONS = (
         cost="m n additions a head",
         fast_path="A bias of the fused kernel, trained through it.",
         aliases=("t5",),
-        picture_factory=lambda a, torch: (
-            a.attend(*[torch.zeros(1, 16, 4)] * 3, score=a.ScaledDot() + 100 * a.RelativeBias(1)).weights
-        ),
+        picture_factory=lambda a, torch: a.attend(*[torch.zeros(1, 16, 4)] * 3, score=100 * a.RelativeBias(1)).weights,
     ),
 )
 

@@ -12,8 +12,8 @@ from regard.catalogue.mechanism import POSITIONAL, RANDOM, Mechanism, half_circl
 
 __all__ = ["NORMALIZERS", "SCORES"]
 
-score = partial(Mechanism, kind="score")
-normalizer = partial(Mechanism, kind="normalizer")
+score = partial(Mechanism, kind="score", cost="m n d multiplications")
+normalizer = partial(Mechanism, kind="normalizer", fast_path="None: the definition.")
 
 FUSED = "one call of PyTorch's fused scaled_dot_product_attention"
 
@@ -29,14 +29,12 @@ SCORES = (
     score(
         "Dot",
         summary_zh="查询与键的点积。",
-        cost="m n d multiplications",
         fast_path=f"It is {FUSED} with scale 1.",
         aliases=("luong dot", "dot product"),
     ),
     score(
         "ScaledDot",
         summary_zh="点积除以维度的平方根，使其方差不随维度增大。",
-        cost="m n d multiplications",
         fast_path=f"It is {FUSED}.",
         aliases=("scaled dot product", "transformer", "vaswani"),
     ),
@@ -65,7 +63,6 @@ SCORES = (
     score(
         "Cosine",
         summary_zh="查询与键夹角的余弦，再乘以强度。",
-        cost="m n d multiplications",
         fast_path=f"Queries and keys are normalized, then {FUSED}.",
         aliases=("cosine similarity",),
         example_factory=lambda a: a.Cosine(strength=8.0),
@@ -73,14 +70,12 @@ SCORES = (
     score(
         "Gaussian",
         summary_zh="高斯核的对数；与 softmax 合用即 Nadaraya-Watson 核回归。",
-        cost="m n d multiplications",
         fast_path="-|q - k|^2 / 2 as a dot product of centered vectors, in float64 for large norms, fused.",
         aliases=("nadaraya-watson", "kernel regression", "rbf"),
     ),
     score(
         "Boxcar",
         summary_zh="均匀核：宽度以内的键得分为 1，其余为 0。",
-        cost="m n d multiplications",
         fast_path="None needed: distances, one comparison, one product with the values.",
         aliases=("uniform kernel",),
         law_exceptions="Returns kernel values, for kernel_sum only; its gradient is 0.",
@@ -89,7 +84,6 @@ SCORES = (
     score(
         "Epanechnikov",
         summary_zh="抛物线核：随距离减小，超出宽度为 0。",
-        cost="m n d multiplications",
         fast_path="None needed: distances, one product with the values.",
         aliases=("parabolic kernel",),
         law_exceptions="Returns kernel values, for kernel_sum only.",
@@ -98,7 +92,6 @@ SCORES = (
     score(
         "Location",
         summary_zh="只由查询决定各个键位置的得分，与键的内容无关。",
-        cost="m n d multiplications",
         fast_path="One linear layer.",
         aliases=("luong location",),
         law_exceptions=POSITIONAL + " Keys beyond max_keys are hidden.",
@@ -128,18 +121,9 @@ NORMALIZERS = (
         fast_path="Folded into the scale of the fused kernel.",
     ),
     normalizer(
-        "sigmoid",
-        summary_zh="每个键有独立的门，权重之和不必为 1。",
-        cost="one exponential a score",
-        fast_path="None: the definition.",
-        aliases=("gates",),
+        "sigmoid", summary_zh="每个键有独立的门，权重之和不必为 1。", cost="one exponential a score", aliases=("gates",)
     ),
-    normalizer(
-        "SigmoidSum",
-        summary_zh="先取 sigmoid，再除以其和，使权重之和为 1。",
-        cost="two exponentials a score",
-        fast_path="None: the definition.",
-    ),
+    normalizer("SigmoidSum", summary_zh="先取 sigmoid，再除以其和，使权重之和为 1。", cost="two exponentials a score"),
     normalizer(
         "sparsemax",
         summary_zh="到单纯形的投影：得分低的键权重恰好为零。",
@@ -165,6 +149,7 @@ NORMALIZERS = (
         "kernel_sum",
         summary_zh="核函数值除以它们的和；和为零的行得到零。",
         cost="one division a score",
+        fast_path="None needed.",
         law_exceptions="Expects kernel values, for Boxcar and Epanechnikov only.",
         picture_factory=lambda a, torch: (
             a.attend(half_circle(8), *[half_circle(16)] * 2, score=a.Epanechnikov(width=2.0)).weights
@@ -174,7 +159,6 @@ NORMALIZERS = (
         "hardmax",
         summary_zh="得分最高的键权重为 1，其余为 0。",
         cost="one maximum a row",
-        fast_path="None: the definition.",
         aliases=("argmax", "hard"),
         law_exceptions="Its gradient is 0; ties go to the first key.",
     ),
@@ -190,7 +174,6 @@ NORMALIZERS = (
         "StraightThrough",
         summary_zh="直通估计：前向只选一个键，反向用软权重的梯度。",
         cost="that of the wrapped normalizer, and one maximum a row",
-        fast_path="None: the definition.",
         law_exceptions="Its gradient is that of the soft normalizer; ties go to the first key.",
     ),
     normalizer(
@@ -206,7 +189,6 @@ NORMALIZERS = (
         "TopK",
         summary_zh="只在得分最高的 k 个键之间作 softmax。",
         cost="one partial sort a row",
-        fast_path="None: the definition.",
         law_exceptions="Ties go to the first key.",
     ),
     normalizer(
