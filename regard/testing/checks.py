@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -190,13 +191,11 @@ def _partial_grids(mask: Mask, queries: int, keys: int) -> list[PositionGrid]:
     width = min(4, keys)
     first = (query * 3 % max(keys - width + 1, 1))[:, None, None]
     block = torch.arange(min(2, queries, keys))[:, None, None]
-    num_batch_axes = mask.num_batch_axes()
+    grid = partial(PositionGrid, queries, keys, mask.num_batch_axes())
     return [
-        PositionGrid(queries, keys, num_batch_axes, query[1:5, None], key[None, 1:6]),
-        PositionGrid(
-            queries, keys, num_batch_axes, block + query[: queries - 1, None], block + key[: keys - 1], num_inner_axes=1
-        ),
-        PositionGrid(queries, keys, num_batch_axes, query[:, None, None], first + key[:width], num_inner_axes=1),
+        grid(query[1:5, None], key[None, 1:6]),
+        grid(block + query[: queries - 1, None], block + key[: keys - 1], num_inner_axes=1),
+        grid(query[:, None, None], first + key[:width], num_inner_axes=1),
     ]
 
 

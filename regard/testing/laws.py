@@ -81,7 +81,7 @@ class SampleInputs(NamedTuple):
         return SampleInputs(*(tensor.detach().clone().requires_grad_() for tensor in self))
 
 
-class AttentionUnderTest:
+class AttentionUnderTest(nn.Module):
     """Attention with copies of a score and a normalizer, for the check of a law.
 
     Args:
@@ -99,31 +99,17 @@ class AttentionUnderTest:
     """
 
     def __init__(self, score: Any, normalize: Any = None, dtype: torch.dtype = torch.float64):
+        super().__init__()
         self.score, self.normalize = copy.deepcopy(score), copy.deepcopy(normalize)
-        self.modules = [part for part in (self.score, self.normalize) if isinstance(part, nn.Module)]
-        for module in self.modules:
-            module.to(dtype)
+        self.to(dtype)
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None) -> AttentionOutput:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None) -> AttentionOutput:
         return attend(query, key, value, mask, score=self.score, normalize=self.normalize)
-
-    def to(self, dtype: torch.dtype) -> AttentionUnderTest:
-        return AttentionUnderTest(self.score, self.normalize, dtype)
-
-    def train(self, mode: bool) -> AttentionUnderTest:
-        for module in self.modules:
-            module.train(mode)
-        return self
-
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        return [parameter for module in self.modules for parameter in module.parameters()]
 
     @property
     def is_random(self) -> bool:
         """Whether a call draws random numbers in the current mode."""
-        parts = (self.score, self.normalize)
-        return any(getattr(part, "is_random", False) for part in parts)
+        return any(getattr(part, "is_random", False) for part in (self.score, self.normalize))
 
     @property
     def is_dropout_active(self) -> bool:
@@ -188,7 +174,7 @@ def hidden_keys_have_zero_weight(attention: AttentionUnderTest, sample: SampleIn
     blind_queries, hidden_keys = ~visible.any(-1), ~visible.any(-2)
     require((output.context[blind_queries] == 0).all(), "the context of a query without visible keys is not 0")
     for name, result in (("context", output.context), ("weights", weights)):
-        gradients = _compute_gradients(result, [*sample, *attention.parameters])
+        gradients = _compute_gradients(result, [*sample, *attention.parameters()])
         require(all(g.isfinite().all() for g in gradients), f"a gradient of the {name} is not finite")
         query, key, value = gradients[:3]
         require((query[blind_queries] == 0).all(), f"a query without visible keys has a gradient by the {name}")
@@ -288,8 +274,8 @@ def dtypes_agree(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask
     """
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
         tensors = sample.to(dtype)  # rounded first, so that only the computation is compared
-        other = attention.to(dtype)
-        output, exact = other(*tensors, mask), other.to(torch.float64)(*tensors.to(torch.float64), mask)
+        other = copy.deepcopy(attention).to(dtype)
+        output, exact = other(*tensors, mask), copy.deepcopy(other).double()(*tensors.to(torch.float64), mask)
         for name in ("context", "weights"):
             actual, expected = getattr(output, name), getattr(exact, name)
             require(actual.dtype == dtype, f"the {name} of {dtype} have dtype {actual.dtype}")
@@ -310,7 +296,7 @@ def context_equals_weighted_sum(attention: AttentionUnderTest, sample: SampleInp
         output = attention(*sample, mask)
     defined = output.weights @ sample.value
     require_close(output.context, defined, "the context is not weights @ value")
-    inputs = [*sample, *attention.parameters]
+    inputs = [*sample, *attention.parameters()]
     gradients = (_compute_gradients(result, inputs) for result in (output.context, defined))
     for actual, expected in zip(*gradients, strict=True):
         require_close(actual, expected, "the gradient of the context is not that of weights @ value", 10 * TOLERANCE)
@@ -331,7 +317,7 @@ def gradients_are_correct(attention: AttentionUnderTest, sample: SampleInputs, m
         return result.context, result.weights
 
     try:
-        gradcheck(output, (*sample, *attention.parameters))
+        gradcheck(output, (*sample, *attention.parameters()))
     except GradcheckError as error:
         line = next(line for line in str(error).splitlines() if line.strip())
         raise LawViolation(f"gradcheck fails: {line}") from None
