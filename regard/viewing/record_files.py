@@ -42,16 +42,15 @@ def write_records(path: Path, records: list[RecordData]) -> None:
         text = json.dumps({"kind": FILE_KIND, "records": data})
         replace_atomic(path, _temp_path(path), lambda temp: temp.write_text(text))
     elif path.suffix == ".safetensors":
-        tensors = {str(i): weights for i, (_, weights) in enumerate(records)}
-        _write_safetensors(path, [metadata for metadata, _ in records], tensors)
+        _write_safetensors(path, records)
     elif path.suffix:
         raise UsageError(
             f"invalid file name {path.name!r}: records are saved as .json, .safetensors, or a folder without suffix"
         )
     else:
         folder = create_folder(path)
-        for i, (metadata, weights) in enumerate(records):
-            _write_safetensors(record_path(folder, i), [metadata], {"0": weights})
+        for i, record in enumerate(records):
+            _write_safetensors(record_path(folder, i), [record])
 
 
 def read_records(path: Path) -> Iterator[RecordData]:
@@ -115,7 +114,7 @@ def memory_map(path: Path, metadata: dict[str, Any], weights: Tensor) -> Tensor:
     Returns:
         The same weights, mapped from the file.
     """
-    _write_safetensors(path, [metadata], {"0": weights})
+    _write_safetensors(path, [(metadata, weights)])
     return next(_read_safetensors(path))[1]
 
 
@@ -163,11 +162,11 @@ def _read_safetensors(path: Path) -> Iterator[RecordData]:
         raise DataError(f"{path} {NOT_RECORDS}") from None
 
 
-def _write_safetensors(path: Path, metadata: list[dict[str, Any]], weights: dict[str, Tensor]) -> None:
-    tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
+def _write_safetensors(path: Path, records: list[RecordData]) -> None:
+    tensors = {str(i): weights.contiguous() for i, (_, weights) in enumerate(records)}
     if len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) < len(tensors):
         tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # shared or empty storages
-    header = {"regard": json.dumps(metadata)}
+    header = {"regard": json.dumps([metadata for metadata, _ in records])}
     replace_atomic(path, _temp_path(path), lambda temp: save_file(tensors, temp, header))
 
 

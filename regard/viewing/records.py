@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,6 +24,7 @@ __all__ = ["AttentionRecord", "AttentionRecords", "Tokens"]
 
 Tokens = Sequence[str] | Sequence[Sequence[str]]
 TokenRows = list[tuple[str, ...]]
+METADATA = ("name", "layer", "heads", "call", "query_tokens", "key_tokens")  # in the order of the files
 
 
 @dataclass
@@ -57,14 +58,7 @@ class AttentionRecord:
 
     def metadata(self) -> dict[str, Any]:
         """All fields except the weights, as JSON."""
-        return {
-            "name": self.name,
-            "layer": self.layer,
-            "heads": list(self.heads),
-            "call": self.call,
-            "query_tokens": self.query_tokens,
-            "key_tokens": self.key_tokens,
-        }
+        return {name: getattr(self, name) for name in METADATA} | {"heads": list(self.heads)}
 
     @classmethod
     def from_metadata(cls, metadata: dict[str, Any], weights: Tensor) -> AttentionRecord:
@@ -72,8 +66,8 @@ class AttentionRecord:
         if weights.dim() != 4:
             raise ShapeError(f"a record has weights (batch, heads, queries, keys), got {tuple(weights.shape)}")
         tokens = {name: _to_tuples(metadata[name]) for name in ("query_tokens", "key_tokens")}
-        name, layer, heads = metadata["name"], metadata["layer"], tuple(metadata["heads"])
-        return cls(name, layer, heads, weights, **tokens, call=metadata["call"])
+        values = {name: metadata[name] for name in METADATA} | tokens
+        return cls(**values | {"heads": tuple(metadata["heads"])}, weights=weights)
 
     def example(self, index: int) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None, Tensor]:
         """Select one example of the batch, without padding.
@@ -203,7 +197,7 @@ class AttentionRecords(Sequence[AttentionRecord]):
             sizes = sorted({tuple(self._records[i].weights.shape) for i in indices})
             shapes = ", ".join(f"{size[0]} x {size[2]} x {size[3]}" for size in sizes[:5])
             requested = " and ".join(
-                f"{_max_length(rows)} {side}" + _describe_num_rows(rows)
+                f"{_max_length(rows)} {side}" + (f" in {len(rows)} examples" if len(rows) != 1 else "")
                 for side, rows in (("queries", queries), ("keys", keys))
                 if rows is not None
             )
@@ -216,10 +210,8 @@ class AttentionRecords(Sequence[AttentionRecord]):
         for field, rows, axis in (("query_tokens", query_tokens, 2), ("key_tokens", key_tokens, 3)):
             if rows is None or _max_length(rows) != record.weights.shape[axis]:
                 continue
-            if len(rows) == 1:
-                rows = rows * len(record.weights)
-            if len(rows) == len(record.weights):
-                changes[field] = rows
+            if len(rows) in (1, len(record.weights)):
+                changes[field] = rows * len(record.weights) if len(rows) == 1 else rows
         self._records[index] = replace(record, **changes)
         return bool(changes)
 
@@ -281,9 +273,6 @@ class AttentionRecords(Sequence[AttentionRecord]):
     def __len__(self) -> int:
         return len(self._records)
 
-    def __iter__(self) -> Iterator[AttentionRecord]:
-        return iter(self._records)
-
     def __repr__(self) -> str:
         return f"AttentionRecords({len(self)} records of {len(self.layers())} modules)"
 
@@ -295,17 +284,10 @@ def _to_token_rows(tokens: Tokens) -> TokenRows:
     """The tokens of one text as a batch of one; a batch as it is."""
     items = [] if isinstance(tokens, str) else list(tokens)
     rows: list[Any] = [tuple(items)] if all(isinstance(token, str) for token in items) else items
-    if isinstance(tokens, str) or not all(_is_token_row(row) for row in rows):
+    is_text = [isinstance(row, (list, tuple)) and all(isinstance(token, str) for token in row) for row in rows]
+    if isinstance(tokens, str) or not all(is_text):
         raise TypeError(f"tokens must be a list of strings or one such list per example, got {reprlib.repr(tokens)}")
     return [tuple(row) for row in rows]
-
-
-def _is_token_row(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) and all(isinstance(token, str) for token in row)
-
-
-def _describe_num_rows(rows: TokenRows) -> str:
-    return "" if len(rows) == 1 else f" in {len(rows)} examples"
 
 
 def _max_length(rows: TokenRows) -> int:
