@@ -9,7 +9,6 @@ The agreement with human alignments is measured by `regard.decoding.alignment_er
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -246,19 +245,16 @@ def sort_by_attention(inputs: Any, weights: Float[Tensor, "*batch queries keys"]
     """
     ranks = rank_keys(weights, mask)
     if not isinstance(inputs, Tensor):
-        return _rank_tokens(list(inputs), ranks)
+        tokens = list(inputs)
+        if ranks.dim() != 2 or ranks.shape[-1] != len(tokens):
+            raise ShapeError(
+                f"{len(tokens)} tokens are sorted by weights (queries, {len(tokens)}), got {tuple(ranks.shape)}"
+            )
+        return [[tokens[i] for i in row] for row in ranks.tolist()]
     if inputs.shape[-2] != weights.shape[-1]:
         raise ShapeError(f"got {weights.shape[-1]} keys, but inputs of shape {tuple(inputs.shape)}")
     expanded = inputs.unsqueeze(-3).expand(*ranks.shape, inputs.shape[-1])
     return expanded.gather(-2, ranks.unsqueeze(-1).expand_as(expanded))
-
-
-def _rank_tokens(tokens: Sequence[Any], ranks: Tensor) -> list[list[Any]]:
-    if ranks.dim() != 2 or ranks.shape[-1] != len(tokens):
-        raise ShapeError(
-            f"{len(tokens)} tokens are sorted by weights (queries, {len(tokens)}), got {tuple(ranks.shape)}"
-        )
-    return [[tokens[i] for i in row] for row in ranks.tolist()]
 
 
 def _visible_keys(weights: Tensor, mask: MaskLike) -> Tensor:
@@ -289,15 +285,11 @@ def _nan_without_weights(measure: Tensor, p: Tensor) -> Tensor:
 
 
 def _position_indices(weights: Tensor) -> tuple[Tensor, Tensor]:
-    queries, keys = weights.shape[-2:]
-    device = weights.device
-    return torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)
+    query, key = (torch.arange(size, device=weights.device) for size in weights.shape[-2:])
+    return query[:, None], key
 
 
 def _last_position(mask: Tensor) -> Tensor:
     """Index of the last True, at least 1; (*batch, 1, 1)."""
-    if mask.shape[-1]:
-        last = torch.where(mask, torch.arange(mask.shape[-1], device=mask.device), 0).amax(-1)
-    else:
-        last = mask.new_zeros(mask.shape[:-1]).int()
-    return last.clamp(min=1)[..., None, None]
+    positions = torch.where(mask, torch.arange(mask.shape[-1], device=mask.device), 0)
+    return torch.nn.functional.pad(positions, (0, 1), value=1).amax(-1)[..., None, None]

@@ -109,14 +109,8 @@ def _run_layer(layer: nn.TransformerEncoderLayer, forward: Any, args: Any, kwarg
         _call_stack.reset(token)
     if is_torch_attention(layer.self_attn) and not any(module is layer.self_attn for module in calls):
         arguments = _bind_arguments(_LAYER_FORWARD, layer, args, kwargs)
-        x = arguments["src"]
-        inputs = {
-            "query": x,
-            "key": x,
-            "value": x,
-            "attn_mask": arguments.get("src_mask"),
-            "key_padding_mask": arguments.get("src_key_padding_mask"),
-        }
+        x, padding_mask = arguments["src"], arguments.get("src_key_padding_mask")
+        inputs = {"query": x, "key": x, "attn_mask": arguments.get("src_mask"), "key_padding_mask": padding_mask}
         _emit(layer.self_attn, inputs, layer if layer.norm_first else None)
     return result
 

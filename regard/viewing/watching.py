@@ -18,12 +18,7 @@ from torch import Tensor, nn
 from regard.attention import Attention, LocalM, LocalP, MultiHead
 from regard.attention.observers import HeadSelection, register_watcher
 from regard.errors import UnsupportedError, UsageError
-from regard.viewing.huggingface import (
-    check_attn_implementation,
-    huggingface_attention_modules,
-    is_huggingface_imported,
-    register_huggingface,
-)
+from regard.viewing import huggingface
 from regard.viewing.records import AttentionRecord, AttentionRecords, Tokens
 from regard.viewing.torch_modules import hook_torch_attention, is_torch_attention
 
@@ -47,11 +42,12 @@ class AttentionModules:
         self.aliases: dict[str, list[str]] = {}  # other names of modules that are registered twice
         for name, module in model.named_modules(remove_duplicate=False):
             self.aliases.setdefault(self.names[module], []).append(name)
-        huggingface = huggingface_attention_modules(model) if is_huggingface_imported() else set()
+        is_imported = huggingface.is_huggingface_imported()
+        supported = huggingface.huggingface_attention_modules(model) if is_imported else set()
         self.modules = [
             module
             for module in self.names
-            if isinstance(module, ATTENTION_TYPES) or _is_torch_multihead(module) or module in huggingface
+            if isinstance(module, ATTENTION_TYPES) or _is_torch_multihead(module) or module in supported
         ]
         self.layer_numbers = {self.names[module]: layer for layer, module in enumerate(self.modules)}
 
@@ -83,9 +79,7 @@ def num_heads_of(module: nn.Module | None) -> int | None:
     Args:
         module: the module; None: unknown
     """
-    if isinstance(module, nn.MultiheadAttention):
-        return int(module.num_heads)
-    return module.num_heads if isinstance(module, MultiHead) else None
+    return module.num_heads if isinstance(module, (nn.MultiheadAttention, MultiHead)) else None
 
 
 class LayerHeadFilter:
@@ -129,11 +123,8 @@ class LayerHeadFilter:
         for layer in self.layers or ():
             if isinstance(layer, bool) or not isinstance(layer, (int, str)):
                 raise TypeError(f"layers must be numbers or names of modules, got {layer!r}")
-            if isinstance(layer, int):
-                exists = layer in known.values()
-            else:
-                exists = any(self._matches(layer, name) for name in names)
-            if not exists:
+            is_number = isinstance(layer, int)
+            if not (layer in known.values() if is_number else any(self._matches(layer, name) for name in names)):
                 raise UsageError(f"no layer {layer!r}; the layers are {_describe_layers(known)}")
 
     def check_heads(self, name: str, num_heads: int) -> None:
@@ -190,12 +181,12 @@ def watch(
         raise TypeError(
             f"watch expects a torch.nn.Module, got {type(model).__name__}; of a predictor, watch its .model"
         )
-    if is_huggingface_imported():
-        register_huggingface()
+    if huggingface.is_huggingface_imported():
+        huggingface.register_huggingface()
     _check_not_compiled(model)
     modules = AttentionModules(model)
-    if all(_is_huggingface_module(module) for module in modules.modules):
-        check_attn_implementation(model)
+    if all(type(module).__module__.startswith("transformers.") for module in modules.modules):
+        huggingface.check_attn_implementation(model)
     layer_filter = LayerHeadFilter(modules, layers, heads)
     records = AttentionRecords(save_to=save_to, tokens=tokens)
     with hook_torch_attention(modules.names), register_watcher(_RecordingWatcher(modules, layer_filter, records)):
@@ -256,11 +247,9 @@ def _to_four_axes(weights: Tensor, num_heads: int | None) -> Tensor:
 def _copy_detached(weights: Tensor) -> Tensor:
     """Weights as float32 on the CPU that share no memory with the originals."""
     copy = weights.detach().to("cpu", torch.float32)
-    if torch._C._functorch.is_functorch_wrapped_tensor(copy):
-        return _unwrap_functorch(copy.clone(memory_format=torch.contiguous_format))
-    if copy.data_ptr() == weights.data_ptr():
-        return copy.clone(memory_format=torch.contiguous_format)
-    return copy
+    if torch._C._functorch.is_functorch_wrapped_tensor(copy) or copy.data_ptr() == weights.data_ptr():
+        copy = copy.clone(memory_format=torch.contiguous_format)
+    return _unwrap_functorch(copy)
 
 
 def _unwrap_functorch(weights: Tensor) -> Tensor:
@@ -273,19 +262,11 @@ def _unwrap_functorch(weights: Tensor) -> Tensor:
 
 
 def _check_not_compiled(model: nn.Module) -> None:
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # slow to import
     for name, module in model.named_modules():
-        is_compiled = _is_dynamo_imported() and isinstance(module, torch._dynamo.OptimizedModule)
+        is_compiled = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
         if is_compiled or module._compiled_call_impl is not None:
             subject = f"{name} in this model" if name else "this model"
             raise UnsupportedError(
                 f"{subject} is compiled, and compiled graphs cannot be watched; watch and call the original model"
             )
-
-
-def _is_dynamo_imported() -> bool:
-    """Whether torch._dynamo is imported, which is slow to import."""
-    return "torch._dynamo.eval_frame" in sys.modules
-
-
-def _is_huggingface_module(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("transformers.")
