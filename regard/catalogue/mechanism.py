@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -137,19 +137,15 @@ def find_by_name(mechanisms: Iterable[Mechanism], name: str) -> Mechanism:
         >>> find_by_name(MECHANISMS, "scaled-dot").name
         'ScaledDot'
     """
-    index, key = _index(tuple(mechanisms)), _normalize_name(name)
+    entries, key = tuple(mechanisms), _normalize_name(name)
+    index = {_normalize_name(alias): entry for entry in entries for alias in entry.aliases}
+    index |= {_normalize_name(entry.name): entry for entry in entries}
     if key in index:
         return index[key]
     ranked = difflib.get_close_matches(key, index, n=len(index), cutoff=0.0)
     beginnings = [word for word in ranked if key and word.startswith(key)]
     suggestions = list(dict.fromkeys(index[word].name for word in [*beginnings, *ranked]))[:3]
     raise UnknownNameError(f"no mechanism {name!r}; did you mean {' or '.join(suggestions)}?", suggestions=suggestions)
-
-
-@lru_cache(maxsize=8)
-def _index(mechanisms: tuple[Mechanism, ...]) -> dict[str, Mechanism]:
-    aliases = {_normalize_name(alias): entry for entry in mechanisms for alias in entry.aliases}
-    return aliases | {_normalize_name(entry.name): entry for entry in mechanisms}
 
 
 def parse_docstring(doc: str) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ from regard.catalogue.mechanism import POSITIONAL, RANDOM, Mechanism, half_circl
 __all__ = ["NORMALIZERS", "SCORES"]
 
 score = partial(Mechanism, kind="score", cost="m n d multiplications")
-normalizer = partial(Mechanism, kind="normalizer", fast_path="None: the definition.")
+normalizer = partial(Mechanism, kind="normalizer", cost="one exponential a score", fast_path="None: the definition.")
 
 FUSED = "one call of PyTorch's fused scaled_dot_product_attention"
 
@@ -110,19 +110,15 @@ NORMALIZERS = (
     normalizer(
         "softmax",
         summary_zh="与得分的指数成正比、和为 1 的正权重。",
-        cost="one exponential a score",
         fast_path="Fused with dot-product scores; the matrix is never written.",
         aliases=("soft", "global"),
     ),
     normalizer(
         "Temperature",
         summary_zh="带温度的 softmax：越冷越尖锐，越热越平均。",
-        cost="one exponential a score",
         fast_path="Folded into the scale of the fused kernel.",
     ),
-    normalizer(
-        "sigmoid", summary_zh="每个键有独立的门，权重之和不必为 1。", cost="one exponential a score", aliases=("gates",)
-    ),
+    normalizer("sigmoid", summary_zh="每个键有独立的门，权重之和不必为 1。", aliases=("gates",)),
     normalizer("SigmoidSum", summary_zh="先取 sigmoid，再除以其和，使权重之和为 1。", cost="two exponentials a score"),
     normalizer(
         "sparsemax",
