@@ -54,7 +54,6 @@ def make_inputs(
     batch_shape: tuple[int, ...] = (2, 3),
     query_dim: int = 4,
     key_dim: int = 4,
-    value_dim: int = 3,
     dtype: torch.dtype = torch.float64,
 ) -> SampleInputs:
     """Make normal random inputs, the same in every call; of two batch axes the second may be that of heads.
@@ -62,7 +61,7 @@ def make_inputs(
     Args:
         num_queries, num_keys: lengths
         batch_shape: the batch axes
-        query_dim, key_dim, value_dim: sizes of the vectors
+        query_dim, key_dim: sizes of the vectors; values have 3 features
         dtype: the dtype of all three
 
     Example:
@@ -74,7 +73,7 @@ def make_inputs(
     def normal(*shape: int) -> Tensor:
         return torch.randn(*batch_shape, *shape, generator=generator, dtype=torch.float64).to(dtype)
 
-    return SampleInputs(normal(num_queries, query_dim), normal(num_keys, key_dim), normal(num_keys, value_dim))
+    return SampleInputs(normal(num_queries, query_dim), normal(num_keys, key_dim), normal(num_keys, 3))
 
 
 def make_hiding_mask(num_queries: int, num_keys: int) -> Mask:

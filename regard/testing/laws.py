@@ -67,11 +67,6 @@ class SampleInputs(NamedTuple):
     def num_keys(self) -> int:
         return self.key.shape[-2]
 
-    @property
-    def num_batch_axes(self) -> int:
-        """The number of batch axes."""
-        return self.query.dim() - 2
-
     def to(self, dtype: torch.dtype) -> SampleInputs:
         """The same values in another dtype."""
         return SampleInputs(*(tensor.to(dtype) for tensor in self))
@@ -147,7 +142,7 @@ def materialize_mask(sample: SampleInputs, mask: Mask | None) -> Tensor:
     """
     if mask is None:
         return torch.ones(sample.num_queries, sample.num_keys, dtype=torch.bool)
-    return mask.materialize(sample.num_queries, sample.num_keys, sample.num_batch_axes)
+    return mask.materialize(sample.num_queries, sample.num_keys, sample.query.dim() - 2)
 
 
 def hidden_keys_have_zero_weight(attention: AttentionUnderTest, sample: SampleInputs, mask: Mask | None) -> None:
