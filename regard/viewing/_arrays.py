@@ -32,12 +32,12 @@ def as_tensor(value: Tensor | NDArray[Any]) -> Tensor:
     return value if isinstance(value, Tensor) else torch.as_tensor(np.array(value, order="C"))
 
 
-def validate_array(caller: str, tensor: Tensor | NDArray[Any], axis_names: str) -> Any:
+def validate_array(caller: str, tensor: Tensor | NDArray[Any], axis_names: str, allow_nan: bool = True) -> Any:
     """Convert a tensor to an array of float32 or float64 and check its number of axes.
 
     Raises:
         ShapeError: wrong number of axes, or an empty tensor
-        UsageError: infinite numbers
+        UsageError: infinite numbers, or NaN that is not allowed
     """
     tensor = as_tensor(tensor)
     shape = ", ".join(axis_names.split())
@@ -49,13 +49,7 @@ def validate_array(caller: str, tensor: Tensor | NDArray[Any], axis_names: str) 
     array = tensor.detach().cpu().to(torch.float32 if single else torch.float64).numpy()
     if np.isinf(array).any():
         raise UsageError(f"{caller}: the tensor has infinite numbers; pass weights, not masked scores.")
-    return array
-
-
-def validate_array_without_nan(caller: str, tensor: Tensor | NDArray[Any], axis_names: str) -> Any:
-    """Like `validate_array`, and reject NaN."""
-    array = validate_array(caller, tensor, axis_names)
-    if np.isnan(array).any():
+    if not allow_nan and np.isnan(array).any():
         raise UsageError(f"{caller}: the tensor has NaN, which cannot be drawn here.")
     return array
 
@@ -137,8 +131,9 @@ def validate_regression(weights: ArrayLike | None, **columns: ArrayLike | None) 
     caller = "regression_curve"
     values: dict[str, Any] = {"truth": None}
     for name, column in columns.items():
-        validate = validate_array if name == "prediction" else validate_array_without_nan
-        values[name] = None if column is None else validate(f"{caller} ({name})", _flatten_column(column), "length")
+        if column is not None:
+            vector, allow_nan = _flatten_column(column), name == "prediction"
+            values[name] = validate_array(f"{caller} ({name})", vector, "length", allow_nan=allow_nan)
     for names in (("x", "y"), ("queries", "prediction", "truth")):
         sizes = {name: None if values[name] is None else len(values[name]) for name in names}
         validate_equal_sizes(caller, **sizes)

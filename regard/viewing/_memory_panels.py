@@ -137,7 +137,7 @@ class MemoryData:
         names = [name for names in SIDE_VECTORS.values() for name in names if getattr(self, name) is not None]
         vectors = {name: arrays.validate_array(CALLER, getattr(self, name), "steps size") for name in names}
         mask = None if self.target_mask is None else np.asarray(self.target_mask.cpu(), dtype=bool)
-        ranges, sides = _vector_ranges(_select_target_steps(vectors, mask)), []
+        ranges, sides = _vector_ranges(vectors, mask), []
         for side, side_names in SIDE_VECTORS.items():
             weights, present = getattr(self, f"{side}_weights"), [name for name in side_names if name in vectors]
             if weights is None and present:
@@ -158,18 +158,11 @@ class MemoryData:
         return sides
 
 
-def _select_target_steps(vectors: dict[str, Any], target_mask: Any) -> dict[str, Any]:
-    """Drop the masked steps of outputs and targets, which must not affect the scales."""
-    if target_mask is None:
-        return vectors
-    return {
-        name: array[target_mask] if name in TARGET_VECTORS and len(target_mask) == len(array) else array
-        for name, array in vectors.items()
-    }
-
-
-def _vector_ranges(vectors: dict[str, Any]) -> dict[str, ValueRange]:
+def _vector_ranges(vectors: dict[str, Any], target_mask: Any) -> dict[str, ValueRange]:
     """The range of each array. Inputs, outputs and targets share one, unless the latter are probabilities."""
+    if target_mask is not None:  # masked outputs and targets must not affect the scales
+        fitting = [name for name in TARGET_VECTORS if name in vectors and len(vectors[name]) == len(target_mask)]
+        vectors = vectors | {name: vectors[name][target_mask] for name in fitting}
     ranges = {name: _array_range(array) for name, array in vectors.items()}
     results = [vectors[name] for name in TARGET_VECTORS if name in vectors]
     shared = {name: _common_range(*results) for name in TARGET_VECTORS if name in vectors}

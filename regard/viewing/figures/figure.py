@@ -109,9 +109,8 @@ class FigureLayout:
         """Add axes of one size (height, width), row by row."""
         height, width = size
         cells = [divmod(i, columns) for i in range(count)]
-        return [
-            self.add_axes(column * (width + gaps[1]), row * (height + gaps[0]), width, height) for row, column in cells
-        ]
+        corners = [(column * (width + gaps[1]), row * (height + gaps[0])) for row, column in cells]
+        return [self.add_axes(left, top, width, height) for left, top in corners]
 
     def finish(self) -> Figure:
         """Crop the figure to its content, in full pixels, so that cells keep sharp edges."""
@@ -121,9 +120,8 @@ class FigureLayout:
         height = -_floor_to_pixels(bottom - bounds.y1 - MARGIN)
         for axes in self.figure.axes:
             box = axes.get_position(original=True)
-            axes.set_position(
-                ((box.x0 - left) / width, (box.y0 - bottom) / height, box.width / width, box.height / height)
-            )
+            corner = ((box.x0 - left) / width, (box.y0 - bottom) / height)
+            axes.set_position((*corner, box.width / width, box.height / height))
         self.figure.set_size_inches(width, height)
         return Figure(self.figure)
 

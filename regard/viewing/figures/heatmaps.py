@@ -69,7 +69,7 @@ def heatmap(
     layout, (height, width) = FigureLayout(), cell_sizes(queries, keys)
     axes = layout.add_axes(0, 0, keys * width, queries * height)
     vmax = arrays.resolve_vmax("heatmap", vmax, array)
-    image = draw_cells(axes, array, colors.SEQUENTIAL, 0.0, vmax)
+    image = draw_cells(axes, array, colors.SEQUENTIAL, vmax)
     labeling.label_axes(axes, labels, (queries, keys), (height, width))
     labeling.draw_title(axes, title)
     if array.size <= MAX_NUMBERED_CELLS if show_values is None else show_values:
@@ -125,7 +125,7 @@ def head_grid(
     axes = layout.add_axes(0, 0, lefts[-1] + size[1], tops[-1] + size[0])
     boxes = [(tops[index // num_columns], lefts[index % num_columns], *size) for index in range(layers * heads)]
     for box, matrix in zip(boxes, array.reshape(-1, queries, keys), strict=True):
-        image = draw_cells(axes, matrix, colors.SEQUENTIAL, 0.0, vmax, box=box)
+        image = draw_cells(axes, matrix, colors.SEQUENTIAL, vmax, box=box)
     _draw_frames(axes, boxes)
     _label_tokens(axes, labels, size, tops, lefts)
     _label_panels(layout, axes, names, boxes, above_each=num_columns != heads)
@@ -137,21 +137,14 @@ def head_grid(
 
 
 def draw_cells(
-    axes: Any,
-    array: Any,
-    scale: Sequence[str],
-    vmin: float,
-    vmax: float,
-    has_grid: bool = True,
-    box: PanelBox | None = None,
+    axes: Any, array: Any, scale: Sequence[str], vmax: float, has_grid: bool = True, box: PanelBox | None = None
 ) -> Any:
     """Draw a matrix. Where a pixel covers several cells, the largest is drawn, so that no peak is lost.
 
     Args:
         axes: the axes
         array: (rows, columns); NaN is hatched
-        scale: the colors from the lowest to the highest number
-        vmin: the number with the first color
+        scale: the colors from 0 to vmax; DIVERGING: from -vmax to vmax
         vmax: the number with the last color
         has_grid: draw lines between the cells, unless there are many
         box: the position in axes that count in inches; None: the full axes, each cell from -0.5 to 0.5
@@ -164,10 +157,13 @@ def draw_cells(
     height, width = (bounds.height, bounds.width) if box is None else box[2:]
     box = (-0.5, -0.5, rows, columns) if box is None else box
     pixels = [max(1, round(side * DPI)) for side in (height, width)]
-    pooled = array if vmin < 0 else arrays.max_pool(array, *pixels)
+    is_signed = scale == colors.DIVERGING
+    pooled = array if is_signed else arrays.max_pool(array, *pixels)
     style: dict[str, Any] = {"aspect": "auto", "interpolation": "none", "cmap": colors.build_colormap(scale)}
     extent = (box[1], box[1] + box[3], box[0] + box[2], box[0])
-    image = axes.imshow(np.ma.masked_invalid(pooled), vmin=vmin, vmax=vmax, extent=extent, **style)
+    image = axes.imshow(
+        np.ma.masked_invalid(pooled), vmin=-vmax if is_signed else 0.0, vmax=vmax, extent=extent, **style
+    )
     if has_grid and max(rows, columns) <= MAX_RULED_CELLS:
         _draw_grid_lines(axes, rows, columns, box)
     _hatch_nan_cells(axes, array, box)
@@ -260,8 +256,7 @@ def _outline_links(axes: Any, sure_links: set[tuple[int, int]], possible_links: 
     rectangle = require_extra("matplotlib.patches", extra="draw").Rectangle
     handles = []
     for name, linestyle, links in (("sure", "-", sure_links), ("possible", (0, (2, 1.5)), possible_links - sure_links)):
-        style: dict[str, Any] = {"fill": False, "edgecolor": colors.ACCENT_COLOR, "linewidth": 1.3}
-        style["linestyle"] = linestyle
+        style: dict[str, Any] = {"fill": False, "edgecolor": colors.ACCENT_COLOR, "lw": 1.3, "linestyle": linestyle}
         for j, i in sorted(links):
             axes.add_patch(rectangle((j - 0.42, i - 0.42), 0.84, 0.84, **style))
         handles += [rectangle((0, 0), 1, 1, label=name, **style)] if links else []
@@ -308,11 +303,9 @@ def _label_tokens(
     axes: Any, labels: labeling.AxisLabels, size: tuple[float, float], tops: list[float], lefts: list[float]
 ) -> None:
     labeling.remove_labels(axes)
-    rows, columns = labels
-    if rows and size[0] / len(rows) >= LABEL_HEIGHT:
-        labeling.label_side(axes, "left", rows, len(rows), size[0] / len(rows), tops)
-    if columns and size[1] / len(columns) >= LABEL_HEIGHT:
-        labeling.label_side(axes, "top", columns, len(columns), size[1] / len(columns), lefts)
+    for side, names, length, starts in zip(("left", "top"), labels, size, (tops, lefts), strict=True):
+        if names and length / len(names) >= LABEL_HEIGHT:
+            labeling.label_side(axes, side, names, len(names), length / len(names), starts)
 
 
 def _label_panels(

@@ -63,7 +63,7 @@ def mask_matrix(
         size = tuple(side * min(1.0, 2.0 / max(size)) for side in size)
     panels = layout.add_panels(count, 4, size, (0.3, 0.12))
     for index, axes in enumerate(panels):
-        draw_cells(axes, visible[index].astype(float), colors.SEQUENTIAL, 0.0, MASK_VMAX)
+        draw_cells(axes, visible[index].astype(float), colors.SEQUENTIAL, MASK_VMAX)
         if count == 1:
             labeling.label_axes(axes, labels, (queries, keys), cell_size)
         else:
@@ -102,15 +102,13 @@ def position_encoding(
         Figure(... x ... pixels)
     """
     array = arrays.validate_array("position_encoding", encoding, "length dim")
-    other = None
-    if compare_with is not None:
-        other = arrays.validate_array("position_encoding", compare_with, "length size")
-        arrays.validate_equal_sizes("position_encoding", encoding=len(array), compare_with=len(other))
     height, width = cell_sizes(len(array), array.shape[1], MAX_ENCODING_SIDE)
 
     layout = FigureLayout()
     right = _draw_encoding(layout, array, 0, (height, width), title, "feature")
-    if other is not None:
+    if compare_with is not None:
+        other = arrays.validate_array("position_encoding", compare_with, "length size")
+        arrays.validate_equal_sizes("position_encoding", encoding=len(array), compare_with=len(other))
         column_name = "bit" if np.isin(other, (0, 1)).all() else "feature"
         _draw_encoding(layout, other, right + 0.55, (height, max(width, 0.1)), None, column_name)
     return layout.finish()
@@ -143,7 +141,7 @@ def position_shift(
         >>> position_shift(position.encoding(64), 5, matrix=position.shift_matrix(5))
         Figure(... x ... pixels)
     """
-    array = arrays.validate_array_without_nan("position_shift", encoding, "length dim")
+    array = arrays.validate_array("position_shift", encoding, "length dim", allow_nan=False)
     length, dim = array.shape
     if not 0 < delta < length:
         raise UsageError(
@@ -152,7 +150,7 @@ def position_shift(
     if matrix is None:
         shift_matrix = _fit_shift_matrix(array, delta)
     else:
-        shift_matrix = arrays.validate_array_without_nan("position_shift", matrix, "dim dim")
+        shift_matrix = arrays.validate_array("position_shift", matrix, "dim dim", allow_nan=False)
     rows, columns = shift_matrix.shape
     arrays.validate_equal_sizes("position_shift", dim=dim, matrix_rows=rows, matrix_columns=columns)
     predicted, actual = array[:-delta] @ shift_matrix.T, array[delta:]
@@ -160,7 +158,7 @@ def position_shift(
     layout = FigureLayout()
     axes = layout.add_axes(0, 0, PANEL_SIDE, PANEL_SIDE)
     vmax = float(np.abs(shift_matrix).max()) or 1.0
-    image = draw_cells(axes, shift_matrix, colors.DIVERGING, -vmax, vmax)
+    image = draw_cells(axes, shift_matrix, colors.DIVERGING, vmax)
     labeling.draw_title(axes, f"M, shift by {delta}" + (", fitted" if matrix is None else ""), size=8)
     labeling.label_side(axes, "left", None, dim, PANEL_SIDE / dim)
     labeling.label_side(axes, "bottom", None, dim, PANEL_SIDE / dim)
@@ -178,12 +176,11 @@ def _draw_encoding(
     (rows, columns), (cell_height, cell_width) = array.shape, cell_size
     axes = layout.add_axes(left, 0, columns * cell_width, rows * cell_height)
     vmax = arrays.resolve_vmax("position_encoding", None, np.abs(array))
-    image = draw_cells(axes, array, colors.DIVERGING, -vmax, vmax)
+    image = draw_cells(axes, array, colors.DIVERGING, vmax)
     labeling.label_side(axes, "left", None, rows, cell_height)
     labeling.label_side(axes, "top", None, columns, cell_width)
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel(column_name, fontsize=8)
-    axes.set_ylabel("position" if left == 0 else "", fontsize=8)
+    axes.set(xlabel=column_name, ylabel="position" if left == 0 else "")
     labeling.draw_title(axes, text)
     right = left + columns * cell_width
     if column_name == "feature":

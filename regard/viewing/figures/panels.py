@@ -58,7 +58,11 @@ def memory_timeline(data: MemoryData, *, title: str | None = None, dark: bool = 
         top += level_height + MEMORY_GAP if level_height else 0.0
     for side, left in zip(data.sides, lefts, strict=True):
         axes = layout.add_axes(left, top, len(side.weights) * width, data.num_rows * height)
-        image = _draw_memory_weights(axes, layout, side, width, data.vmax)
+        image = draw_cells(axes, side.weights.T, layout.sequential_colors, data.vmax, has_grid=False)
+        _style_memory_axes(axes, layout, f"{side.name} weights")
+        labeling.label_side(axes, "bottom", None, len(side.weights), width)
+        axes.set_xlabel("time", fontsize=8)
+        draw_legend(axes, nan_legend_handles(side.weights))
         if not left:
             labeling.label_side(axes, "left", data.labels, data.num_rows, height)
             axes.set_ylabel("row", fontsize=8)
@@ -156,7 +160,7 @@ def regression_curve(
     if data.weights is not None:
         matrix_axes = layout.add_axes(PLOT_WIDTH + 0.75, 0, PLOT_HEIGHT, PLOT_HEIGHT)
         vmax = arrays.resolve_vmax("regression_curve", None, data.weights)
-        image = draw_cells(matrix_axes, data.weights, colors.SEQUENTIAL, 0.0, vmax)
+        image = draw_cells(matrix_axes, data.weights, colors.SEQUENTIAL, vmax)
         _label_ticks(matrix_axes, data.keys, data.queries, x_label)
         draw_legend(matrix_axes, nan_legend_handles(data.weights))
         draw_colorbar(layout, image, PLOT_WIDTH + 0.75 + PLOT_HEIGHT + 0.08, 0, PLOT_HEIGHT)
@@ -178,7 +182,7 @@ def _draw_level(
         _draw_curves(axes, layout, side)
     else:
         scale = colors.DIVERGING if strip.is_signed else layout.sequential_colors
-        draw_cells(axes, strip.masked_values.T, scale, *strip.value_range, has_grid=False)
+        draw_cells(axes, strip.masked_values.T, scale, strip.value_range[1], has_grid=False)
         _style_memory_axes(axes, layout, name.replace("_", " "), strip.scale_label)
     return height
 
@@ -200,15 +204,6 @@ def _draw_curves(axes: Any, layout: FigureLayout, side: MemorySide) -> None:
     axes.tick_params(axis="y", labelsize=6)
     spacing = {"borderaxespad": 0.1, "borderpad": 0.2, "handlelength": 1.2, "columnspacing": 0.8}
     axes.legend(ncols=2, fontsize=6, labelcolor=layout.ink_color, **spacing, **LEGEND_ABOVE_AXES)
-
-
-def _draw_memory_weights(axes: Any, layout: FigureLayout, side: MemorySide, cell_width: float, vmax: float) -> Any:
-    image = draw_cells(axes, side.weights.T, layout.sequential_colors, 0.0, vmax, has_grid=False)
-    _style_memory_axes(axes, layout, f"{side.name} weights")
-    labeling.label_side(axes, "bottom", None, len(side.weights), cell_width)
-    axes.set_xlabel("time", fontsize=8)
-    draw_legend(axes, nan_legend_handles(side.weights))
-    return image
 
 
 def _style_memory_axes(axes: Any, layout: FigureLayout, name: str, scale_label: str = "") -> None:
