@@ -191,10 +191,8 @@ def _validate_head_grid(weights: Tensor, query_tokens: Sequence[str], key_tokens
     if bool(((weights < 0) | (weights > MAX_WEIGHT)).any()):
         raise UsageError("head_grid: weights must be from 0 to 1; pass weights, not scores.")
     if tuple(weights.shape[2:]) != (len(query_tokens), len(key_tokens)):
-        raise ShapeError(
-            f"head_grid: got {len(query_tokens)} query tokens and {len(key_tokens)} key tokens "
-            f"for weights {tuple(weights.shape)}."
-        )
+        counts = f"{len(query_tokens)} query tokens and {len(key_tokens)} key tokens"
+        raise ShapeError(f"head_grid: got {counts} for weights {tuple(weights.shape)}.")
 
 
 def _validate_document(tokens: Sequence[Sequence[Any]], weights: Any, sentence_weights: Any) -> None:

@@ -200,11 +200,8 @@ def quantize_heads(weights: Float[Tensor, "layers heads queries keys"]) -> dict[
         >>> list(quantize_heads(torch.rand(1, 2, 3, 4)))
         ['w-0-0', 'w-0-1']
     """
-    return {
-        f"w-{layer}-{head}": quantize_uint16(head_weights)
-        for layer, layer_weights in enumerate(weights)
-        for head, head_weights in enumerate(layer_weights)
-    }
+    layers, heads = map(range, weights.shape[:2])
+    return {f"w-{layer}-{head}": quantize_uint16(weights[layer, head]) for layer in layers for head in heads}
 
 
 def deflate_base64(data: bytes) -> str:

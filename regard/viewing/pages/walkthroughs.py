@@ -19,11 +19,7 @@ __all__ = ["AttentionTrace", "MemoryPageData", "attention_walkthrough", "memory_
 
 Stage = dict[str, Any]
 MAX_TOKENS = 64
-NUM_AXES = {
-    **dict.fromkeys(("inputs", "outputs", "targets"), 2),
-    **dict.fromkeys(("read_weights", "write_weights", "memory", "add_vectors", "read_vectors"), 3),
-    "target_mask": 1,
-}
+NUM_AXES = {"inputs": 2, "outputs": 2, "targets": 2, "target_mask": 1}  # of others 3
 
 
 @dataclass(frozen=True)
@@ -71,12 +67,14 @@ class AttentionTrace:
             x (tokens, dim)
         """
         _validate_walkthrough(attention, x, tokens)
-        q, k, v = _project_heads(attention, x) if isinstance(attention, MultiHead) else (x[None],) * 3
-        normalize = _eval_normalizer(attention)
-        output = attend(q, k, v, mask, score=attention.score, normalize=normalize)
         matrices: dict[str, Tensor] = {"x": x}
+        q = k = v = x[None]
         if isinstance(attention, MultiHead):
             matrices |= _projection_matrices(attention)
+            projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+            q, k, v = (_split_heads(attention, project(x)) for project in projections)
+        normalize = _eval_normalizer(attention)
+        output = attend(q, k, v, mask, score=attention.score, normalize=normalize)
         matrices |= {"q": q, "k": k, "v": v}
         if isinstance(attention.score, ScaledDot):
             matrices["dots"] = q @ k.mT
@@ -146,11 +144,9 @@ def walkthrough_stages(matrix_names: set[str], normalize: str, has_mask: bool) -
     def projection_rule(left: str, name: str) -> Stage:
         return _product_rule(left, f"w{name}", bias=f"b{name}" if f"b{name}" in matrix_names else None)
 
+    rules = {name: projection_rule("x", name) for name in "qkv"} if has_projections else {}
     stages = [_build_stage("input", "x")]
-    if has_projections:
-        stages.append(_build_stage("project", "x → q k v", **{name: projection_rule("x", name) for name in "qkv"}))
-    else:
-        stages.append(_build_stage("plain", "x → q k v"))
+    stages.append(_build_stage("project" if has_projections else "plain", "x → q k v", **rules))
     if is_scaled:
         stages.append(_build_stage("dots", "q · k = dots", dots=_product_rule("q", "k", transposed=True)))
         stages.append(_build_stage("divide", "dots → scaled", scaled=_same_cell_rule("scale", "dots")))
@@ -210,8 +206,9 @@ class MemoryPageData:
         if not steps:
             raise UsageError("MemoryPageData: the inputs have no steps.")
         for name, tensor in self.tensors().items():
-            if tensor.dim() != NUM_AXES[name] or len(tensor) != steps or not tensor.numel():
-                axes = f"{NUM_AXES[name]} axes" if NUM_AXES[name] > 1 else "1 axis"
+            num_axes = NUM_AXES.get(name, 3)
+            if tensor.dim() != num_axes or len(tensor) != steps or not tensor.numel():
+                axes = f"{num_axes} axes" if num_axes > 1 else "1 axis"
                 raise ShapeError(
                     f"MemoryPageData: {name} must have {axes}, the first of {steps} steps, got {tuple(tensor.shape)}."
                 )
@@ -307,26 +304,19 @@ def _validate_walkthrough(attention: Any, x: Tensor, tokens: Sequence[str]) -> N
         raise UsageError(f"attention_walkthrough supports 1 to {MAX_TOKENS} tokens, got {len(tokens)}.")
 
 
-def _project_heads(attention: MultiHead, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of every head; shared keys and values are repeated."""
-
-    def split(projected: Tensor) -> Tensor:
-        heads = projected.unflatten(-1, (-1, attention.head_dim)).transpose(-3, -2)
-        return heads.repeat_interleave(attention.num_heads // len(heads), 0)
-
-    return split(attention.q_proj(x)), split(attention.k_proj(x)), split(attention.v_proj(x))
+def _split_heads(attention: MultiHead, rows: Tensor) -> Tensor:
+    """(rows, heads x dim) as (heads, rows, dim); keys and values that heads share are repeated."""
+    heads = rows.unflatten(-1, (-1, attention.head_dim)).transpose(-3, -2)
+    return heads.repeat_interleave(attention.num_heads // len(heads), 0)
 
 
 def _projection_matrices(attention: MultiHead) -> dict[str, Tensor]:
     """The projections of each head as matrices that multiply rows, and their biases as rows."""
     matrices = {}
     for name, layer in (("q", attention.q_proj), ("k", attention.k_proj), ("v", attention.v_proj)):
-        heads = layer.weight.unflatten(0, (-1, attention.head_dim)).mT
-        repeats = attention.num_heads // len(heads)
-        matrices[f"w{name}"] = heads.repeat_interleave(repeats, 0)
+        matrices[f"w{name}"] = _split_heads(attention, layer.weight.mT)
         if layer.bias is not None:
-            bias = layer.bias.view(-1, 1, attention.head_dim)
-            matrices[f"b{name}"] = bias.repeat_interleave(repeats, 0)
+            matrices[f"b{name}"] = _split_heads(attention, layer.bias[None])
     matrices["wo"] = attention.out_proj.weight.mT
     if attention.out_proj.bias is not None:
         matrices["bo"] = attention.out_proj.bias[None]
