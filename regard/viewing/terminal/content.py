@@ -72,11 +72,14 @@ def document(
         if sentence_weights is not None:
             prefix = f"{sentence_weights[i]:4.2f} {_render_bar(sentence_weights[i], max_weight)} "
         spaces = space_before[i] if space_before is not None else [True] * len(words)
-        pieces = [
-            (space, *_render_word(word, weight, vmax, color))
-            for word, weight, space in zip(words, products[i], spaces, strict=True)
-        ]
-        lines += _wrap_pieces(prefix, _attach_punctuation(words, pieces), max_width)
+        pieces: list[tuple[bool, str, int]] = []  # space before, text, width
+        for word, weight, has_space in zip(words, products[i], spaces, strict=True):
+            text, size = _render_word(word, weight, vmax, color)
+            if pieces and not has_space and not word[:1].isalnum():  # punctuation, on the line of the word before it
+                has_space, previous, previous_size = pieces.pop()
+                text, size = previous + text, previous_size + size
+            pieces.append((has_space, text, size))
+        lines += _wrap_pieces(prefix, pieces, max_width)
     return "\n".join([*lines, *_render_document_legend(vmax, color, language)])
 
 
@@ -154,16 +157,14 @@ def regression_curve(
     """
     data = arrays.validate_regression(weights, x=x, y=y, queries=queries, prediction=prediction)
     color, max_width = screen.resolve_options(color, width)
-    left, right, low, high = (
-        float(limit(np.concatenate(pair)))
-        for pair in ((data.x, data.queries), (data.y, data.prediction))
-        for limit in (np.nanmin, np.nanmax)
-    )
+    axes = np.concatenate([data.x, data.queries]), np.concatenate([data.y, data.prediction])
+    limits = [float(limit(numbers)) for numbers in axes for limit in (np.nanmin, np.nanmax)]
+    left, right, low, high = limits
     y_labels = [f"{high:.3g}", *[""] * (height - 2), f"{low:.3g}"]
     margin = max(map(len, y_labels)) + 2
     plot_width = max(2, max_width - margin)
 
-    rows = _render_curve(data, (left, right, low, high), plot_width, height, color)
+    rows = _render_curve(data, limits, plot_width, height, color)
     lines = [f"{label:>{margin - 2}} ┤{row}".rstrip(" ") for label, row in zip(y_labels, rows, strict=True)]
     x_labels = f"{left:.3g}", f"{right:.3g}"
     lines.append(" " * margin + x_labels[0] + x_labels[1].rjust(plot_width - len(x_labels[0])))
@@ -216,18 +217,6 @@ def _wrap_pieces(prefix: str, pieces: Sequence[tuple[bool, str, int]], width: in
             line, used, gap = " " * indent, indent, 0
         line, used, is_empty = line + " " * gap + text, used + gap + size, False
     return [*lines, line.rstrip()]
-
-
-def _attach_punctuation(tokens: Sequence[str], pieces: Sequence[tuple[bool, str, int]]) -> list[tuple[bool, str, int]]:
-    """Keep punctuation on the line of the word before it."""
-    units: list[tuple[bool, str, int]] = []
-    for token, (has_space, text, size) in zip(tokens, pieces, strict=True):
-        if units and not has_space and not token[:1].isalnum():
-            previous = units[-1]
-            units[-1] = (previous[0], previous[1] + text, previous[2] + size)
-        else:
-            units.append((has_space, text, size))
-    return units
 
 
 def _render_document_legend(vmax: float, color: bool, language: str) -> list[str]:

@@ -88,9 +88,7 @@ class _PanelRenderer:
         return f"{low} {strip.value_range[0]:.2g} to {high} {strip.value_range[1]:.2g}"
 
     def _num_columns(self, num_steps: int) -> int:
-        if self.column_ratio == 1:
-            return num_steps * self.cell_width
-        return max(1, round(num_steps * self.column_ratio))
+        return max(1, round(num_steps * self.cell_width * self.column_ratio))
 
     def _render_weights(self, array: Any) -> list[str]:
         rows, steps = array.shape
