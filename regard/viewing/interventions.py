@@ -36,26 +36,20 @@ def replace_normalizers(
     """
     modules = AttentionModules(model)
     layer_filter = LayerHeadFilter(modules, layers, None)
-    selected = [
-        module
-        for module in modules.modules
-        if isinstance(module, ATTENTION_TYPES) and layer_filter.includes_layer(modules.names[module])
-    ]
+    candidates = [module for module in modules.modules if isinstance(module, ATTENTION_TYPES)]
+    selected = [module for module in candidates if layer_filter.includes_layer(modules.names[module])]
     if not selected:
         raise UnsupportedError("this model has no attention modules of regard")
-    missing = object()
-    previous = [module.__dict__.get("normalize", missing) for module in selected]
+    previous = [{"normalize": vars(module)["normalize"]} if "normalize" in vars(module) else {} for module in selected]
     # An instance attribute hides a registered module of the same name, which stays registered.
     for module in selected:
         module.__dict__["normalize"] = _build_replacement(module, change)
     try:
         yield
     finally:
-        for module, normalize in zip(selected, previous, strict=True):
-            if normalize is missing:
-                del module.__dict__["normalize"]
-            else:
-                module.__dict__["normalize"] = normalize
+        for module, attributes in zip(selected, previous, strict=True):
+            del module.__dict__["normalize"]
+            module.__dict__.update(attributes)
 
 
 def _build_replacement(

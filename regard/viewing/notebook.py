@@ -153,10 +153,10 @@ class MeasuresTable:
         for record in records:
             for head, values in zip(record.heads, _compute_measures(record), strict=True):
                 measured.setdefault((record.layer, record.name, head), []).append(values)
-        rows = [
-            HeadMeasures(name, head, **{key: _nanmean([call[key] for call in calls]) for key in calls[0]})
-            for (_, name, head), calls in sorted(measured.items(), key=lambda item: item[0])
-        ]
+        rows = []
+        for (_, name, head), calls in sorted(measured.items(), key=lambda item: item[0]):
+            means = {key: torch.cat([call[key].flatten() for call in calls]).nanmean().item() for key in calls[0]}
+            rows.append(HeadMeasures(name, head, **means))
         return cls(tuple(rows))
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -191,11 +191,9 @@ def _compute_measures(record: AttentionRecord) -> list[dict[str, Tensor]]:
         for key in ("distance", "diagonality"):
             per_query[key] = torch.full_like(per_query[key], math.nan)
     similarity = measures.head_similarity(weights, mask)
-    similarity = similarity.masked_fill(torch.eye(len(record.heads), dtype=torch.bool), math.nan)
-    return [
-        {key: values[:, i] for key, values in per_query.items()} | {"head_similarity": similarity[:, i]}
-        for i in range(len(record.heads))
-    ]
+    is_itself = torch.eye(len(record.heads), dtype=torch.bool)
+    computed = per_query | {"head_similarity": similarity.masked_fill(is_itself, math.nan)}
+    return [{key: values[:, i] for key, values in computed.items()} for i in range(len(record.heads))]
 
 
 def _build_padding_mask(record: AttentionRecord) -> Tensor | None:
@@ -207,10 +205,6 @@ def _build_padding_mask(record: AttentionRecord) -> Tensor | None:
         for index, tokens in enumerate(rows or ()):
             mask[index].narrow(axis - 1, len(tokens), mask.shape[axis] - len(tokens)).fill_(False)
     return mask
-
-
-def _nanmean(values: list[Tensor]) -> float:
-    return torch.cat([value.flatten() for value in values]).nanmean().item()
 
 
 def _get_example(record: AttentionRecord, index: int) -> tuple[Sequence[str] | None, Sequence[str] | None, Tensor]:

@@ -78,10 +78,9 @@ class AttentionRecord:
         Returns:
             The query tokens, the key tokens, and the weights (heads, queries, keys).
         """
-        query_tokens = None if self.query_tokens is None else self.query_tokens[index]
-        key_tokens = None if self.key_tokens is None else self.key_tokens[index]
-        queries = self.weights.shape[2] if query_tokens is None else len(query_tokens)
-        keys = self.weights.shape[3] if key_tokens is None else len(key_tokens)
+        rows = (self.query_tokens, self.key_tokens)
+        query_tokens, key_tokens = (None if tokens is None else tokens[index] for tokens in rows)
+        queries, keys = (None if tokens is None else len(tokens) for tokens in (query_tokens, key_tokens))
         return query_tokens, key_tokens, self.weights[index, :, :queries, :keys]
 
     def to_figure(self, index: int = 0) -> Figure:
@@ -189,8 +188,7 @@ class AttentionRecords(Sequence[AttentionRecord]):
         """
         if query_tokens is None and key_tokens is None:
             raise UsageError("set_tokens requires query_tokens, key_tokens or both")
-        queries = None if query_tokens is None else _to_token_rows(query_tokens)
-        keys = None if key_tokens is None else _to_token_rows(key_tokens)
+        queries, keys = (None if tokens is None else _to_token_rows(tokens) for tokens in (query_tokens, key_tokens))
         indices = [i for i, r in enumerate(self._records) if fnmatchcase(r.name, name_pattern or "*")]
         fits = [self._set_tokens(i, queries, keys) for i in indices]
         if not any(fits):

@@ -154,9 +154,14 @@ def compute_weights(
     q, k = _project_heads(module, query, key, selected)
     k = _append_extra_keys(module, k, selected)
     scores = (q * module.head_dim**-0.5) @ k.mT
-    scores = _apply_torch_mask(scores, _split_mask_heads(module, inputs.get("attn_mask"), len(q), selected))
-    scores = _apply_torch_mask(scores, _expand_padding_mask(inputs.get("key_padding_mask")))
-    weights = softmax(_apply_torch_mask(scores, hidden))
+    mask, padding = inputs.get("attn_mask"), inputs.get("key_padding_mask")
+    if mask is not None and mask.dim() == 3:  # a matrix for each head of each example
+        mask = mask.unflatten(0, (len(q), module.num_heads))[:, selected]
+    if padding is not None:
+        padding = torch.atleast_2d(padding)[:, None, None]
+    for part in (mask, padding, hidden):
+        scores = _apply_torch_mask(scores, part)
+    weights = softmax(scores)
     return weights if hidden is None else weights.masked_fill(hidden.mT, 0.0)
 
 
@@ -192,28 +197,12 @@ def _select_head_rows(tensor: Tensor, module: nn.MultiheadAttention, heads: list
 
 def _append_extra_keys(module: nn.MultiheadAttention, key: Tensor, heads: list[int]) -> Tensor:
     """Append the learned key of add_bias_kv and the zero key of add_zero_attn."""
-    batch, count, _, size = key.shape
     if module.bias_k is not None:
         learned = _select_head_rows(module.bias_k.flatten(), module, heads)[:, None].to(key.dtype)
-        key = torch.cat([key, learned.expand(batch, count, 1, size)], 2)
+        key = torch.cat([key, learned.expand(len(key), -1, -1, -1)], 2)
     if module.add_zero_attn:
         key = F.pad(key, (0, 0, 0, 1))
     return key
-
-
-def _split_mask_heads(
-    module: nn.MultiheadAttention, mask: Tensor | None, batch: int, heads: list[int]
-) -> Tensor | None:
-    """(queries, keys), or (batch, heads, queries, keys) of a mask with a matrix per head."""
-    if mask is None or mask.dim() == 2:
-        return mask
-    return mask.unflatten(0, (batch, module.num_heads))[:, heads]
-
-
-def _expand_padding_mask(mask: Tensor | None) -> Tensor | None:
-    if mask is None:
-        return None
-    return (mask if mask.dim() == 2 else mask[None])[:, None, None]
 
 
 def _apply_torch_mask(scores: Tensor, mask: Tensor | None) -> Tensor:

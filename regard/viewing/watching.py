@@ -42,8 +42,7 @@ class AttentionModules:
         self.aliases: dict[str, list[str]] = {}  # other names of modules that are registered twice
         for name, module in model.named_modules(remove_duplicate=False):
             self.aliases.setdefault(self.names[module], []).append(name)
-        is_imported = huggingface.is_huggingface_imported()
-        supported = huggingface.huggingface_attention_modules(model) if is_imported else set()
+        supported = huggingface.huggingface_attention_modules(model)
         self.modules = [
             module
             for module in self.names
@@ -123,8 +122,9 @@ class LayerHeadFilter:
         for layer in self.layers or ():
             if isinstance(layer, bool) or not isinstance(layer, (int, str)):
                 raise TypeError(f"layers must be numbers or names of modules, got {layer!r}")
-            is_number = isinstance(layer, int)
-            if not (layer in known.values() if is_number else any(self._matches(layer, name) for name in names)):
+            is_name = isinstance(layer, str)
+            exists = any(self._matches(layer, name) for name in names) if is_name else layer in known.values()
+            if not exists:
                 raise UsageError(f"no layer {layer!r}; the layers are {_describe_layers(known)}")
 
     def check_heads(self, name: str, num_heads: int) -> None:
