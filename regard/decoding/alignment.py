@@ -72,23 +72,16 @@ class Alignment:
     def __post_init__(self) -> None:
         size = (len(self.target), len(self.source))
         if self.weights.dim() != 4 or self.weights.shape[2:] != size:
-            raise ShapeError(
-                f"Alignment: weights must have shape (layers, heads, {size[0]} target tokens, {size[1]} source tokens),"
-                f" not {tuple(self.weights.shape)}"
-            )
+            shape = f"(layers, heads, {size[0]} target tokens, {size[1]} source tokens)"
+            raise ShapeError(f"Alignment: weights must have shape {shape}, not {tuple(self.weights.shape)}")
         for side in ("source", "target"):
-            self._check_side(side)
-
-    def _check_side(self, side: str) -> None:
-        groups, words = self.word_groups(side), getattr(self, f"{side}_words")
-        tokens = len(getattr(self, side)) - getattr(self, f"{side}_end")
-        for position in (p for group in groups for p in group):
-            if not 0 <= position < tokens:
-                raise UsageError(
-                    f"Alignment: {side}_groups has position {position}, but the {side} has {tokens} tokens without EOS"
-                )
-        if words is not None and len(words) != len(groups):
-            raise UsageError(f"Alignment: {len(words)} {side}_words for {len(groups)} {side} groups")
+            groups, words = self.word_groups(side), getattr(self, f"{side}_words")
+            tokens = len(getattr(self, side)) - getattr(self, f"{side}_end")
+            if outside := [position for group in groups for position in group if not 0 <= position < tokens]:
+                reason = f"but the {side} has {tokens} tokens without EOS"
+                raise UsageError(f"Alignment: {side}_groups has position {outside[0]}, {reason}")
+            if words is not None and len(words) != len(groups):
+                raise UsageError(f"Alignment: {len(words)} {side}_words for {len(groups)} {side} groups")
 
     def word_groups(self, side: str) -> TokenGroups:
         """Token positions of each word.

@@ -10,16 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.config import DecodingConfig
-from regard.decoding.types import (
-    AttendingDecoderState,
-    DecoderState,
-    FastDecoderState,
-    SearchRecord,
-    SpecialTokens,
-    StepwiseModel,
-    TokenColumns,
-    checked_step,
-)
+from regard.decoding.records import SearchRecord, TokenColumns
+from regard.decoding.types import AttendingDecoderState, DecoderState, FastDecoderState, SpecialTokens, checked_step
 from regard.errors import ShapeError, UnsupportedError, WeightsMismatchError
 
 __all__ = ["ContinuationRanker", "Continuations", "Coverage", "OpenBeams", "blockwise_topk", "run_beam_search"]
@@ -69,7 +61,7 @@ class OpenBeams:
 
 
 def run_beam_search(
-    model: StepwiseModel, source: Tensor, source_lengths: Tensor, config: DecodingConfig, specials: SpecialTokens
+    state: DecoderState, source: Tensor, source_lengths: Tensor, config: DecodingConfig, specials: SpecialTokens
 ) -> SearchRecord:
     """Extend the beams of all sentences until they are done.
 
@@ -84,7 +76,7 @@ def run_beam_search(
     - when it reaches its maximum length.
 
     Args:
-        model: the model
+        state: the state of the model at the first target token
         source: token ids, padded, (sentences, src_len)
         source_lengths: tokens of each source
         config: the search options
@@ -93,7 +85,6 @@ def run_beam_search(
     Shape:
         - source: (sentences, src_len), source_lengths: (sentences,)
     """
-    state = model.start_decoding(source, source_lengths)
     fast = state if isinstance(state, FastDecoderState) else None
     ranker = ContinuationRanker(specials, config.min_length, source.device)
     coverage = Coverage(state, source, source_lengths, config)
@@ -112,9 +103,10 @@ def run_beam_search(
         first, finished = continuations.take(config.beam_size), None
         unfinished = _take_unfinished(continuations, is_eos, config.beam_size) if any_eos else first
         columns = _to_columns(beams, unfinished, coverage, config.length_norm(length))
-        if any_eos and bool(is_eos[:, : config.beam_size].any()):
+        is_eos = is_eos[:, : config.beam_size]
+        if any_eos and bool(is_eos.any()):
             first_columns = _to_columns(beams, first, coverage, config.length_norm(length))
-            finished, none_finished = _record_finished(beams, first_columns, is_eos[:, : config.beam_size]), False
+            finished, none_finished = _record_finished(beams, first_columns, is_eos), False
 
         previous = torch.arange(len(token), device=token.device)
         beams.total_log_prob, token, rows = unfinished.total, unfinished.token, columns.parent
@@ -148,13 +140,10 @@ def _to_columns(beams: OpenBeams, continuations: Continuations, coverage: Covera
     """Continuations for the record; parents as rows of the step."""
     sentences, width = beams.total_log_prob.shape
     first_row = torch.arange(0, sentences * width, width, device=continuations.parent.device)
-    return TokenColumns(
-        beams.sentence[:, None].expand(continuations.token.shape),
-        continuations.token,
-        continuations.parent + first_row[:, None],
-        continuations.log_prob,
-        coverage.apply(continuations.total / length_norm, continuations.parent),
-    )
+    sentence = beams.sentence[:, None].expand(continuations.token.shape)
+    rows = continuations.parent + first_row[:, None]
+    scores = coverage.apply(continuations.total / length_norm, continuations.parent)
+    return TokenColumns(sentence, continuations.token, rows, continuations.log_prob, scores)
 
 
 def _record_finished(beams: OpenBeams, first: TokenColumns, is_eos: Bool[Tensor, "sentences beam"]) -> TokenColumns:
@@ -186,10 +175,8 @@ class Coverage:
         if not self.strength:
             return
         if not isinstance(state, AttendingDecoderState):
-            raise UnsupportedError(
-                f"decode: coverage_penalty={self.strength} needs attention weights, but the decoder state of this"
-                " model has no method weights(); use coverage_penalty=0"
-            )
+            missing = "the decoder state of this model has no method weights(); use coverage_penalty=0"
+            raise UnsupportedError(f"decode: coverage_penalty={self.strength} needs attention weights, but {missing}")
         self.state = state
         self.source_mask = torch.arange(source.shape[1], device=source.device) < source_lengths[:, None]
         self.attention_sum = torch.zeros(source.shape, device=source.device)
@@ -200,10 +187,8 @@ class Coverage:
             return
         weights = self.state.weights()
         if weights.shape != self.attention_sum.shape:
-            raise ShapeError(
-                f"decode: weights() must return shape (rows, src_len) = {tuple(self.attention_sum.shape)}, not"
-                f" {tuple(weights.shape)}"
-            )
+            expected = f"shape (rows, src_len) = {tuple(self.attention_sum.shape)}"
+            raise ShapeError(f"decode: weights() must return {expected}, not {tuple(weights.shape)}")
         self.attention_sum = self.attention_sum + weights
 
     def apply(
@@ -291,11 +276,8 @@ class ContinuationRanker:
         maxima = maxima.view(sentences, width, -1).add_(total[:, :, None]).flatten(1)
         best_blocks = maxima.topk(min(count, maxima.shape[1]), sorted=False).indices
         first_block = torch.arange(0, maxima.numel(), maxima.shape[1], device=total.device)
-        logits = (
-            blocks.flatten(0, 1)
-            .index_select(0, (best_blocks + first_block[:, None]).flatten())
-            .view(*best_blocks.shape, BLOCK_SIZE)
-        )
+        chosen = (best_blocks + first_block[:, None]).flatten()
+        logits = blocks.flatten(0, 1).index_select(0, chosen).view(*best_blocks.shape, BLOCK_SIZE)
 
         parent = best_blocks.div(blocks.shape[1], rounding_mode="floor")
         log_probs = logits.sub_(log_sum.view(sentences, width).gather(1, parent)[:, :, None]).mul_(LN2)
@@ -335,9 +317,8 @@ class ContinuationRanker:
 
 def _require_numbers(is_number: Tensor, length: int) -> None:
     if not bool(is_number.all()):
-        raise WeightsMismatchError(
-            f"decode: the logits of token {length} are not finite numbers; check the weights of the model for NaN"
-        )
+        problem = f"the logits of token {length} are not finite numbers"
+        raise WeightsMismatchError(f"decode: {problem}; check the weights of the model for NaN")
 
 
 def blockwise_topk(

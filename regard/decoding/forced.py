@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.decoding.config import DecodingConfig
-from regard.decoding.types import Hypothesis, eval_mode
+from regard.decoding.records import Hypothesis
+from regard.decoding.types import eval_mode
 from regard.errors import UsageError
 
 __all__ = ["attention_over_hypotheses", "score_targets"]
@@ -111,10 +112,8 @@ def attention_over_hypotheses(
         [3, 2]
     """
     if len(hypotheses) != len(source):
-        raise UsageError(
-            f"attention_over_hypotheses: expected one hypothesis for each of {len(source)} sources, not"
-            f" {len(hypotheses)}"
-        )
+        expected = f"expected one hypothesis for each of {len(source)} sources"
+        raise UsageError(f"attention_over_hypotheses: {expected}, not {len(hypotheses)}")
     if not hypotheses:
         return []
     rows = [[bos, *hypothesis.token_ids, *([eos] if hypothesis.finished else [])] for hypothesis in hypotheses]

@@ -1,36 +1,20 @@
-"""Decoding with any stepwise model: beam search, greedy search and sampling, at once or token by token."""
+"""Decoding with any stepwise model: beam search, greedy search and sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import replace
-from queue import SimpleQueue
-from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 from regard.decoding.beam import ContinuationRanker, blockwise_topk, run_beam_search
 from regard.decoding.config import DecodingConfig
-from regard.decoding.types import (
-    FastDecoderState,
-    Hypothesis,
-    SearchRecord,
-    SearchTrace,
-    SpecialTokens,
-    StepwiseModel,
-    TokenColumns,
-    checked_step,
-    eval_mode,
-)
+from regard.decoding.records import Hypothesis, SearchRecord, SearchTrace, TokenColumns
+from regard.decoding.types import DecoderState, FastDecoderState, SpecialTokens, StepwiseModel, checked_step, eval_mode
 from regard.errors import ShapeError
 
-__all__ = ["ObservedModel", "beam_search", "decode", "decode_with_trace", "greedy", "iterate_emitted", "sample"]
-
-ItemT = TypeVar("ItemT")
+__all__ = ["beam_search", "decode", "decode_with_trace", "greedy", "sample"]
 
 
 def decode(
@@ -39,7 +23,7 @@ def decode(
     source_lengths: Int[Tensor, " rows"],
     config: DecodingConfig = DecodingConfig(),
     *,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
     bos: int = 2,
     eos: int = 3,
     pad: int = 0,
@@ -76,8 +60,7 @@ def decode(
     >>> [best.token_ids for best, *_ in decode(Countdown(), source, torch.tensor([2, 2]))]
     [[6, 5, 4], [8, 7, 6, 5, 4]]
     """
-    record = _run_search(model, source, source_lengths, config, generator, SpecialTokens(bos, eos, pad))
-    return record.hypotheses()
+    return _run_search(model, source, source_lengths, config, generator, SpecialTokens(bos, eos, pad)).hypotheses()
 
 
 def decode_with_trace(
@@ -86,7 +69,7 @@ def decode_with_trace(
     source_lengths: Int[Tensor, " rows"],
     config: DecodingConfig = DecodingConfig(),
     *,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
     **special_tokens: int,
 ) -> list[tuple[list[Hypothesis], SearchTrace]]:
     """As `decode`, together with every candidate of the search, its score and its parent.
@@ -182,7 +165,7 @@ def sample(
     source_lengths: Int[Tensor, " rows"],
     config: DecodingConfig = DecodingConfig(),
     *,
-    generator: torch.Generator | None = None,
+    generator: Generator | None = None,
     **special_tokens: int,
 ) -> list[list[Hypothesis]]:
     """Sample targets.
@@ -215,24 +198,24 @@ def _run_search(
     source: Tensor,
     source_lengths: Tensor,
     config: DecodingConfig,
-    generator: torch.Generator | None,
+    generator: Generator | None,
     specials: SpecialTokens,
 ) -> SearchRecord:
     if source.dim() != 2 or source_lengths.shape != source.shape[:1]:
-        raise ShapeError(
-            "decode: source must have shape (rows, src_len) and source_lengths (rows), but their shapes are"
-            f" {tuple(source.shape)} and {tuple(source_lengths.shape)}"
-        )
+        shapes = f"{tuple(source.shape)} and {tuple(source_lengths.shape)}"
+        expected = "source must have shape (rows, src_len) and source_lengths (rows)"
+        raise ShapeError(f"decode: {expected}, but their shapes are {shapes}")
     if not len(source):
         return SearchRecord(0, config.num_best)
     with eval_mode(model):
+        state = model.start_decoding(source, source_lengths)
         if config.method == "beam":
-            return run_beam_search(model, source, source_lengths, config, specials)
-        return generate(model, source, source_lengths, config, generator, specials)
+            return run_beam_search(state, source, source_lengths, config, specials)
+        return generate(state, source_lengths, config, generator, specials)
 
 
 def sample_token(
-    log_probs: Float[Tensor, "rows vocab"], config: DecodingConfig, generator: torch.Generator | None
+    log_probs: Float[Tensor, "rows vocab"], config: DecodingConfig, generator: Generator | None
 ) -> Int[Tensor, " rows"]:
     """One token of each row, with the temperature, top_k and top_p of the config."""
     vocab = log_probs.shape[1]
@@ -248,25 +231,19 @@ def sample_token(
 
 
 def generate(
-    model: StepwiseModel,
-    source: Tensor,
-    source_lengths: Tensor,
-    config: DecodingConfig,
-    generator: torch.Generator | None,
-    specials: SpecialTokens,
+    state: DecoderState, lengths: Tensor, config: DecodingConfig, generator: Generator | None, specials: SpecialTokens
 ) -> SearchRecord:
     """Extend every row with the most probable token, or with a sampled one, until it ends and leaves the batch."""
     copies = config.num_best if config.method == "sample" else 1
-    state = model.start_decoding(source, source_lengths)
     fast = state if isinstance(state, FastDecoderState) else None
-    sentence = torch.arange(len(source), device=source.device).repeat_interleave(copies)
+    sentence = torch.arange(len(lengths), device=lengths.device).repeat_interleave(copies)
     if copies > 1:
         state.reorder(sentence)
-    max_length = config.max_lengths(source_lengths).repeat_interleave(copies)
+    max_length = config.max_lengths(lengths).repeat_interleave(copies)
     token = torch.full_like(sentence, specials.bos)
     total = torch.zeros(len(token), device=token.device)
-    ranker = ContinuationRanker(specials, config.min_length, source.device)
-    record, length = SearchRecord(len(source), config.num_best), 0
+    ranker = ContinuationRanker(specials, config.min_length, token.device)
+    record, length = SearchRecord(len(lengths), config.num_best), 0
     while len(token):
         length += 1
         logits = checked_step(state, token)
@@ -294,66 +271,3 @@ def generate(
         else:
             fast.reorder_beams(rows[keep][:, None])
     return record
-
-
-def iterate_emitted(work: Callable[[Callable[[ItemT], None]], Iterable[ItemT]]) -> Iterator[ItemT]:
-    """The values that some work emits, then those that it returns; the work runs in a thread of its own.
-
-    Args:
-        work: called with the function that takes the values
-
-    Example:
-        >>> def work(emit):
-        ...     emit(1)
-        ...     return [2]
-        >>> list(iterate_emitted(work))
-        [1, 2]
-    """
-    queue: SimpleQueue[tuple[ItemT] | None] = SimpleQueue()
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(copy_context().run, work, lambda item: queue.put((item,)))
-        running.add_done_callback(lambda _: queue.put(None))
-        while (emitted := queue.get()) is not None:
-            yield emitted[0]
-        yield from running.result()
-
-
-class ObservedModel:
-    """A model that reports each token as soon as it is chosen: when it is the input of the next step.
-
-    Args:
-        model: a `StepwiseModel`
-        num_rows: number of sentences
-        emit: called with the row of a sentence and its next token
-
-    Example:
-        >>> from regard.decoding import DecodingConfig, greedy
-        >>> from regard.models import RNNSeq2Seq
-        >>> tokens, model = [], RNNSeq2Seq(10, 10, embed_dim=4, hidden_dim=8)
-        >>> observed = ObservedModel(model.eval(), 1, lambda row, token: tokens.append(token))
-        >>> (best,) = greedy(observed, torch.tensor([[5, 3]]), torch.tensor([2]), DecodingConfig(max_length=4))
-        >>> tokens == best.token_ids[: len(tokens)]
-        True
-    """
-
-    def __init__(self, model: Any, num_rows: int, emit: Callable[[int, int], None]):
-        self.model, self.emit, self.rows = model, emit, list(range(num_rows))
-
-    def start_decoding(self, source: Tensor, source_lengths: Tensor, /) -> ObservedModel:
-        """Begin the translations."""
-        self.state, self.has_begun = self.model.start_decoding(source, source_lengths), False
-        return self
-
-    def step(self, tokens: Int[Tensor, " batch"], /) -> Float[Tensor, "batch vocab"]:
-        """The logits of the next tokens."""
-        if self.has_begun:  # the first token is the beginning of the sentence
-            for row, token in zip(self.rows, tokens.tolist(), strict=True):
-                self.emit(row, token)
-        self.has_begun = True
-        logits: Tensor = self.state.step(tokens)
-        return logits
-
-    def reorder(self, rows: Int[Tensor, " batch"], /) -> None:
-        """Continue with these rows."""
-        self.rows = [self.rows[row] for row in rows.tolist()]
-        self.state.reorder(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -77,10 +78,8 @@ def alignment_error_rate(
     """
     possible = sure if possible is None else possible
     if not len(predicted) == len(sure) == len(possible):
-        raise UsageError(
-            "alignment_error_rate: expected links of the same sentences, not of"
-            f" {len(predicted)} predicted, {len(sure)} sure and {len(possible)} possible ones"
-        )
+        counts = f"{len(predicted)} predicted, {len(sure)} sure and {len(possible)} possible ones"
+        raise UsageError(f"alignment_error_rate: expected links of the same sentences, not of {counts}")
     correct = total = 0
     for a, s, p in zip(predicted, sure, possible, strict=True):
         correct += len(a & s) + len(a & (p | s))
@@ -108,34 +107,24 @@ def best_head(
         >>> best_head([alignment], gold)
         HeadError(layer=0, head=1, aer=0.0)
     """
-    _check_pairs(alignments, gold)
-    layers, heads = alignments[0].weights.shape[:2]
-    predicted: dict[Link, list[set[Link]]]
-    predicted = {(layer, head): [] for layer in range(layers) for head in range(heads)}
-    if not predicted:
-        raise UnsupportedError("best_head: the model has no attention, so there is no head to choose")
-    for alignment in alignments:
-        matrix = alignment.link_matrix(method, threshold).tolist()
-        for (layer, head), links in predicted.items():
-            rows = enumerate(matrix[layer][head])
-            links.append({(i, j) for j, row in rows for i, is_linked in enumerate(row) if is_linked})
-    sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
-    errors = [HeadError(*head, alignment_error_rate(links, sure, possible)) for head, links in predicted.items()]
-    return min(errors, key=lambda error: error.aer)
-
-
-def _check_pairs(alignments: Sequence[Alignment], gold: Sequence[GoldAlignment]) -> None:
     if not alignments or len(alignments) != len(gold):
-        raise UsageError(
-            f"best_head: expected one alignment for each of {len(gold)} gold alignments, not {len(alignments)}"
-        )
-    for number, (alignment, pair) in enumerate(zip(alignments, gold, strict=True)):
+        expected = f"expected one alignment for each of {len(gold)} gold alignments"
+        raise UsageError(f"best_head: {expected}, not {len(alignments)}")
+    for (number, alignment), pair in zip(enumerate(alignments), gold, strict=True):
         for side in ("source", "target"):
-            count, expected = len(alignment.word_groups(side)), len(getattr(pair, side))
-            if count != expected:
-                raise UsageError(
-                    f"best_head: the {side} of alignment {number} has {count} words, its gold alignment has {expected}"
-                )
+            count, expected_count = len(alignment.word_groups(side)), len(getattr(pair, side))
+            if count != expected_count:
+                words = f"has {count} words, its gold alignment has {expected_count}"
+                raise UsageError(f"best_head: the {side} of alignment {number} {words}")
+    sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
+    matrices = [alignment.link_matrix(method, threshold) for alignment in alignments]
+    errors = []
+    for layer, head in product(*map(range, matrices[0].shape[:2])):
+        links = [{(i, j) for j, i in matrix[layer, head].nonzero().tolist()} for matrix in matrices]
+        errors.append(HeadError(layer, head, alignment_error_rate(links, sure, possible)))
+    if not errors:
+        raise UnsupportedError("best_head: the model has no attention, so there is no head to choose")
+    return min(errors, key=lambda error: error.aer)
 
 
 def read_gold(path: str | PathLike[str]) -> list[GoldAlignment]:
@@ -191,9 +180,7 @@ def _parse_line(line: str, location: str) -> GoldAlignment:
             raise DataError(f"{location}: a link must be i-j (sure) or i?j (possible), not {text!r}")
         i, j = int(match[1]), int(match[3])
         if i >= len(source) or j >= len(target):
-            raise DataError(
-                f"{location}: link {text} is outside the sentences of {len(source)} and {len(target)} words; words are"
-                " counted from 0"
-            )
+            sizes = f"{len(source)} and {len(target)} words"
+            raise DataError(f"{location}: link {text} is outside the sentences of {sizes}; words are counted from 0")
         (sure if match[2] == "-" else possible).add((i, j))
     return GoldAlignment(tuple(source), tuple(target), frozenset(sure), frozenset(sure | possible))
