@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,7 @@ from regard.training.run import Progress, RunFolder
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = [
-    "AppendOnlyFile", "LogFn", "MetricsLogger", "NullLogger", "format_duration", "format_number", "format_point",
-    "plot_curve",
-]  # fmt: skip
+__all__ = ["AppendOnlyFile", "LogFn", "MetricsLogger", "NullLogger", "format_duration", "format_number", "plot_curve"]
 
 LogFn = Callable[[str], None]
 
@@ -57,9 +55,10 @@ class MetricsLogger:
             self._tensorboard = tensorboard.SummaryWriter(run.folder / "tensorboard", purge_step=progress.step + 1)
         self._metrics_file = AppendOnlyFile(run.metrics, metrics_size)
         self._log_file = AppendOnlyFile(run.log)
-        has_bar = log is None and sys.stderr.isatty()
-        self._bar = ProgressBar(config.steps, progress.step) if has_bar else None
-        self._print_line = log or _print_to_stderr if self._bar is None else self._bar.print_line
+        self._print_line = log or _print_to_stderr
+        self._bar = _start_bar(config.steps, progress.step) if log is None and sys.stderr.isatty() else None
+        if self._bar is not None:
+            self._print_line = partial(self._bar.console.print, markup=False, emoji=False)  # above the bar
         self._plotted_at, self._grad_norm, self._lr = time.perf_counter(), 0.0, 0.0
         self._reset_window()
 
@@ -94,21 +93,22 @@ class MetricsLogger:
             self.flush_point()
         elif self._bar is not None and now - self._refreshed_at >= 0.2:
             self._refreshed_at = now
-            self._bar.update(self.progress.step, self._format_line(self._current_point()))
+            line = self._format_line(self._current_point())
+            self._bar.update(self._bar.task_ids[0], completed=self.progress.step, description=line)
 
     def flush_point(self) -> None:
         """Write a point for the steps since the last one."""
         if not self._count:
             return
-        point, step = self._current_point(), self.progress.step
+        point = self._current_point()
         self._write_point(point)
         line = self._format_line(point)
-        text = f"step {step:,}/{self.config.steps:,}   {line}"
+        text = f"step {point['step']:,}/{self.config.steps:,}   {line}"
         self.log_to_file(text)
         if self._bar is None:
             self._print_line(text)
         else:
-            self._bar.update(step, line)
+            self._bar.update(self._bar.task_ids[0], completed=point["step"], description=line)
         self._reset_window()
 
     def log_validation(self, scores: Mapping[str, float], is_best: bool, seconds: float) -> None:
@@ -122,10 +122,8 @@ class MetricsLogger:
         step = self.progress.step
         point = {"step": step, "valid": dict(scores), "train_seconds": self.progress.seconds, "seconds": seconds}
         self._write_point(point)
-        metrics = "   ".join(f"{name} {format_number(value)}" for name, value in scores.items())
-        self.log_line(
-            f"step {step:,}   validation   {metrics}{'   (best)' if is_best else ''}   {format_duration(seconds)}"
-        )
+        parts = [f"step {step:,}", "validation", *(f"{name} {format_number(value)}" for name, value in scores.items())]
+        self.log_line("   ".join([*parts, *["(best)"] * is_best, format_duration(seconds)]))
         if time.perf_counter() - self._plotted_at > PLOT_INTERVAL:
             self.plot()
         self._reset_window()
@@ -142,7 +140,7 @@ class MetricsLogger:
     def close(self) -> None:
         """Close the display and all files."""
         if self._bar is not None:
-            self._bar.close()
+            self._bar.stop()
         if self._tensorboard is not None:
             self._tensorboard.close()
         self._metrics_file.close()
@@ -170,13 +168,19 @@ class MetricsLogger:
                     self._tensorboard.add_scalar(f"{group}/{name}", value, point["step"])
 
     def _format_line(self, point: dict[str, Any]) -> str:
-        """A point as text, with the estimated remaining time."""
+        """A point as text, with the estimated remaining time.
+
+        The loss is the plain cross entropy (nll) if the loss function reports it, as in a validation; the loss that is
+        trained on may be smoothed or contain rewards.
+        """
         progress, config = self.progress, self.config
         remaining = progress.seconds / max(progress.step, 1) * (config.steps - progress.step)
         if config.max_minutes is not None:
             remaining = min(remaining, 60 * config.max_minutes - progress.seconds)
-        line = format_point(point, config.monitor, progress.best)
-        return f"{line}   {format_duration(max(remaining, 0.0))} left"
+        best = [] if progress.best is None else [f"best {config.monitor} {format_number(progress.best)}"]
+        parts = [f"loss {point.get('nll', point['loss']):.3f}", f"{point['tokens_per_second']:,.0f} tokens/s"]
+        parts += [f"lr {point['lr']:.3g}", *best, f"{format_duration(max(remaining, 0.0))} left"]
+        return "   ".join(parts)
 
 
 class NullLogger:
@@ -258,53 +262,16 @@ def _plot_line(axes: Any, points: list[dict[str, Any]], name: str, label: str, c
     axes.plot([p["step"] for p in points], [p[name] for p in points], label=label, color=color, marker=".", ms=3, lw=1)
 
 
-class ProgressBar:
-    """A progress bar in the last line of the terminal; other lines scroll above it."""
+def _start_bar(steps: int, step: int) -> Bar:
+    """Display a progress bar in the last line of the terminal; other lines scroll above it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    def __init__(self, steps: int, step: int):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
-        self._bar: Bar = Progress(*columns, console=Console(stderr=True, highlight=False), refresh_per_second=5)
-        self._task = self._bar.add_task("", total=steps, completed=step)
-        self._bar.start()
-
-    def print_line(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._bar.console.print(text, markup=False, emoji=False)
-
-    def update(self, step: int, text: str) -> None:
-        """Show a step and a text in the bar."""
-        self._bar.update(self._task, completed=step, description=text)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self._bar.stop()
-
-
-def format_point(point: dict[str, Any], monitor: str = "", best: float | None = None) -> str:
-    """A point of the metrics as one line.
-
-    Its loss is the plain cross entropy (nll) if the loss function reports it, as in a validation; the loss that is
-    trained on may be smoothed or contain rewards.
-
-    Args:
-        point: a training point of metrics.jsonl
-        monitor: name of the monitored metric
-        best: its best value so far
-
-    >>> format_point({"step": 1200, "loss": 3.25, "tokens_per_second": 4210.0, "lr": 0.0005, "grad_norm": 1.0})
-    'loss 3.250   4,210 tokens/s   lr 0.0005'
-    """
-    parts = [
-        f"loss {point.get('nll', point['loss']):.3f}",
-        f"{point['tokens_per_second']:,.0f} tokens/s",
-        f"lr {point['lr']:.3g}",
-    ]
-    if best is not None:
-        parts.append(f"best {monitor} {format_number(best)}")
-    return "   ".join(parts)
+    columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
+    bar = Progress(*columns, console=Console(stderr=True, highlight=False), refresh_per_second=5)
+    bar.add_task("", total=steps, completed=step)
+    bar.start()
+    return bar
 
 
 def format_number(value: float) -> str:
