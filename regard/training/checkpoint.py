@@ -67,12 +67,13 @@ def save(
     path = folder / f"step-{state['step']:08d}"
     files = {MODEL_FILE: to_safetensors(model), TRAINING_FILE: to_safetensors(training)}
     manifest = _manifest(files, dict(state))
+    state_content = json.dumps(manifest, indent=1).encode()
     with storage_errors(f"the checkpoint {path}"):
         folder.mkdir(parents=True, exist_ok=True)
         if _has_same_files(path, manifest["files"]):
-            write_atomic(path / STATE_FILE, _to_json(manifest))
+            write_atomic(path / STATE_FILE, state_content)
         else:
-            _write_folder(path, files, manifest)
+            _write_folder(path, {**files, STATE_FILE: state_content})
     _prune(folder, path, keep)
     return path
 
@@ -91,11 +92,13 @@ def load(path: Path) -> Checkpoint:
         manifest = json.loads((path / STATE_FILE).read_bytes())
         if sha256_of_bytes(_canonical_json(manifest)) != manifest["sha256"]:
             raise CheckpointCorruptError(f"{STATE_FILE} was altered")
-        _check_format(path, manifest["format"])
-        model, training = (
-            from_safetensors(_read_verified(path / name, manifest["files"][name]))
-            for name in (MODEL_FILE, TRAINING_FILE)
-        )
+        if (number := manifest["format"]) < FORMAT:
+            raise RunFormatError(f"{path} was written by regard 0.1; train it again, or use regard 0.1")
+        if number > FORMAT:
+            supported = f"regard {__version__} reads format {FORMAT}"
+            raise RunFormatError(f"{path} has format {number}, but {supported}; update regard")
+        files = {name: _read_verified(path / name, manifest["files"][name]) for name in (MODEL_FILE, TRAINING_FILE)}
+        model, training = map(from_safetensors, files.values())
     except (CheckpointCorruptError, RunFormatError):
         raise
     except FileNotFoundError as error:
@@ -150,15 +153,6 @@ def remove_unfinished(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _check_format(path: Path, number: int) -> None:
-    if number < FORMAT:
-        raise RunFormatError(f"{path} was written by regard 0.1; train it again, or use regard 0.1")
-    if number > FORMAT:
-        raise RunFormatError(
-            f"{path} has format {number}, but regard {__version__} reads format {FORMAT}; update regard"
-        )
-
-
 def _manifest(files: dict[str, bytes], state: dict[str, Any]) -> dict[str, Any]:
     sizes = {name: {"bytes": len(data), "sha256": sha256_of_bytes(data)} for name, data in files.items()}
     manifest = {"format": FORMAT, "regard_version": __version__, "state": state, "files": sizes}
@@ -177,10 +171,10 @@ def _has_same_files(path: Path, files: dict[str, dict[str, Any]]) -> bool:
     return True
 
 
-def _write_folder(path: Path, files: dict[str, bytes], manifest: dict[str, Any]) -> None:
+def _write_folder(path: Path, files: dict[str, bytes]) -> None:
     temporary = _make_temp_folder(path.parent)
     try:
-        for name, content in {**files, STATE_FILE: _to_json(manifest)}.items():
+        for name, content in files.items():
             write_and_sync(temporary / name, content)
         sync_folder(temporary)
         if path.exists():
@@ -190,10 +184,6 @@ def _write_folder(path: Path, files: dict[str, bytes], manifest: dict[str, Any])
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_folder(path.parent)
-
-
-def _to_json(manifest: dict[str, Any]) -> bytes:
-    return json.dumps(manifest, indent=1).encode()
 
 
 def _read_verified(path: Path, expected: dict[str, Any]) -> bytes:

@@ -76,10 +76,8 @@ def linear_cross_entropy(
     (torch.Size([]), torch.Size([5]))
     """
     if hidden.shape[0] != target.shape[0]:
-        raise ShapeError(
-            "linear_cross_entropy: expected one target for each row, not"
-            f" {target.shape[0]} targets for {hidden.shape[0]} rows"
-        )
+        sizes = f"{target.shape[0]} targets for {hidden.shape[0]} rows"
+        raise ShapeError(f"linear_cross_entropy: expected one target for each row, not {sizes}")
     if chunk_size is None:
         chunk_size = min(max(MAX_LOGITS // weight.shape[0], 32), 512)
     needs_grad = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))

@@ -84,11 +84,7 @@ def optimizer_tensors(optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict
     Returns:
         The tensors of the state by name.
     """
-    return {
-        f"{key}/{names[parameter]}": value
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-    }
+    return {f"{key}/{names[p]}": value for p, state in optimizer.state.items() for key, value in state.items()}
 
 
 def restore_optimizer(optimizer: Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]) -> None:

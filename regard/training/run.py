@@ -157,9 +157,8 @@ class RunFolder:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise RunLockedError(
-                        f"another process is training in {self.folder}; wait for it, or stop it first"
-                    ) from None
+                    problem = f"another process is training in {self.folder}"
+                    raise RunLockedError(f"{problem}; wait for it, or stop it first") from None
             yield
 
 

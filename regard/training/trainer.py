@@ -54,9 +54,8 @@ class Objective(nn.Module):
 
     def parameter_names(self) -> dict[Tensor, str]:
         """The name of each parameter, in checkpoints: those of the loss function begin with `loss/`."""
-        names: dict[Tensor, str] = {}
-        if isinstance(self.loss_fn, nn.Module):
-            names = {parameter: f"loss/{name}" for name, parameter in self.loss_fn.named_parameters()}
+        loss_parameters = self.loss_fn.named_parameters() if isinstance(self.loss_fn, nn.Module) else ()
+        names: dict[Tensor, str] = {parameter: f"loss/{name}" for name, parameter in loss_parameters}
         return names | {parameter: name for name, parameter in self.model.named_parameters()}
 
 
@@ -112,19 +111,16 @@ class Trainer:
                 latest = checkpoint.load_latest(run.checkpoints, notes.append)
             latest = distributed.broadcast_from_rank0(latest)
             # With another number of threads, sums differ in their last bits.
-            threads = config.num_threads or (latest.state["num_threads"] if latest else None)
+            state = latest.state if latest else {}
+            threads = config.num_threads or state.get("num_threads")
             if threads is not None and threads != torch.get_num_threads():
                 torch.set_num_threads(threads)
             self.objective.to(self.device).train()
             self.optimizer = make_optimizer(self.objective, config)
-            self.progress = Progress() if latest is None else Progress.from_json(latest.state)
-            metrics_size = 0
-            if latest is not None:
-                notes.append(f"resumed from step {self.progress.step:,}")
-                metrics_size = int(latest.state["metrics_bytes"])
+            self.progress = Progress.from_json(state)
             self.logger: MetricsLogger | NullLogger = NullLogger()
             if is_main:
-                self.logger = MetricsLogger(run, config, self.progress, metrics_size, log)
+                self.logger = MetricsLogger(run, config, self.progress, int(state.get("metrics_bytes", 0)), log)
             stack.callback(self.logger.close)
             for note in notes:
                 self.logger.log_line(note)
@@ -286,6 +282,7 @@ class Trainer:
 
     def restore(self, latest: Checkpoint) -> None:
         """Load a checkpoint."""
+        self.logger.log_line(f"resumed from step {self.progress.step:,}")
         load_into(self.objective.model, latest.model, str(latest.path))
         if isinstance(self.objective.loss_fn, nn.Module):
             load_into(self.objective.loss_fn, _below(latest.training, "loss/"), str(latest.path))
@@ -305,9 +302,8 @@ class Trainer:
         if not stop_reason:
             self.logger.flush_point()
             self.save()
-            self.logger.log_line(
-                f"stopped at step {self.progress.step:,}; resume with: regard resume {self.run.folder}"
-            )
+            command = f"regard resume {self.run.folder}"
+            self.logger.log_line(f"stopped at step {self.progress.step:,}; resume with: {command}")
             return
         if self.progress.last_validated_step != self.progress.step:
             self.validate()

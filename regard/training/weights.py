@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import safetensors
@@ -133,15 +133,11 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> 
         [[1.0, 1.0]]
     """
     expected = module.state_dict()
-    problems = [
-        *(f"{name} is missing there" for name in expected if name not in tensors),
-        *(f"{name} is not in this model" for name in tensors if name not in expected),
-        *(
-            f"{name} is {_format_shape(tensors[name])} there and {_format_shape(expected[name])} here"
-            for name in expected
-            if name in tensors and tensors[name].shape != expected[name].shape
-        ),
-    ]
+    problems = [f"{name} is missing there" for name in expected if name not in tensors]
+    problems += [f"{name} is not in this model" for name in tensors if name not in expected]
+    shapes = {name: (tensors[name].shape, here.shape) for name, here in expected.items() if name in tensors}
+    different = {name: map(_format_shape, pair) for name, pair in shapes.items() if pair[0] != pair[1]}
+    problems += [f"{name} is {there} there and {here} here" for name, (there, here) in different.items()]
     if problems:
         more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise WeightsMismatchError(f"the weights of {origin} do not fit: {'; '.join(problems[:5])}{more}")
@@ -198,14 +194,15 @@ def resolve_device(name: str) -> torch.device:
         >>> resolve_device("cpu")
         device(type='cpu')
     """
+    is_available: dict[str, Callable[[], bool]]
+    is_available = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = next((device for device in is_available if is_available[device]()), "cpu")
         if name == "mps" and distributed_context().world_size > 1:
             name = "cpu"  # gradients cannot be summed on mps
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UnsupportedError("device=cuda: no CUDA device found; use device=auto or device=cpu")
-    if name == "mps" and not torch.backends.mps.is_available():
-        raise UnsupportedError("device=mps: no Apple GPU found; use device=auto or device=cpu")
+    if name in is_available and not is_available[name]():
+        missing = "CUDA device" if name == "cuda" else "Apple GPU"
+        raise UnsupportedError(f"device={name}: no {missing} found; use device=auto or device=cpu")
     if name == "cuda":
         device = torch.device("cuda", distributed_context().local_rank)
         torch.cuda.set_device(device)
@@ -235,5 +232,5 @@ def retain_freed_memory() -> bool:
     return all(mallopt(name, value) for name, value in options.items())
 
 
-def _format_shape(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "a number"
+def _format_shape(shape: torch.Size) -> str:
+    return "x".join(map(str, shape)) or "a number"
