@@ -70,12 +70,15 @@ class Algorithm(ABC):
     name: ClassVar[str]
     size_names: ClassVar[tuple[str, ...]]
     num_marks: ClassVar[tuple[int, int]]  # dimensions of inputs and targets in addition to the bits
+    min_size: ClassVar[int] = 1  # of each size
+    min_size_reason: ClassVar[str] = ""  # the end of a sentence
 
     def __post_init__(self) -> None:
         for name in self.size_names:
             low, high = self.sizes[name]
-            if not 1 <= low <= high:
-                raise UsageError(f"invalid range of {name}, from {low} to {high}: must be 1 <= smallest <= largest")
+            if not self.min_size <= low <= high:
+                bounds = f"must be {self.min_size} <= smallest <= largest{self.min_size_reason}"
+                raise UsageError(f"invalid range of {name}, from {low} to {high}: {bounds}")
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -101,8 +104,9 @@ class Algorithm(ABC):
         if unknown := set(sizes) - set(sampled):
             sizes_text = ", ".join(self.size_names)
             raise UsageError(f"{self.name} has no size {min(unknown)!r}; its sizes are {sizes_text}")
-        if small := [name for name, size in sizes.items() if size < 1]:
-            raise UsageError(f"invalid value {sizes[small[0]]} for {small[0]}: must be at least 1")
+        if small := [name for name, size in sizes.items() if size < self.min_size]:
+            bound = f"must be at least {self.min_size}{self.min_size_reason}"
+            raise UsageError(f"invalid value {sizes[small[0]]} for {small[0]}: {bound}")
         return self._sample(generator, batch_size, **(sampled | sizes))
 
     def _sample_vectors(self, generator: Generator, *shape: int) -> Tensor:
@@ -194,16 +198,10 @@ class AssociativeRecall(Algorithm):
     name = "recall"
     size_names = ("items",)
     num_marks = (2, 0)
+    min_size, min_size_reason = 2, "; recall needs at least 2 items, a query and the item after it"
     ITEM_LENGTH = 3
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sizes["items"][0] < 2:
-            raise UsageError("recall needs at least 2 items: a query and the item after it")
-
     def _sample(self, generator: Generator, batch_size: int, *, items: int) -> SequenceBatch:  # type: ignore[override]
-        if items < 2:
-            raise UsageError(f"invalid value {items} for items: must be at least 2, a query and the item after it")
         vectors = self._sample_vectors(generator, batch_size, items, self.ITEM_LENGTH)
         query_index = torch.randint(items - 1, (batch_size,), generator=generator)
         width, row = self.ITEM_LENGTH + 1, torch.arange(batch_size)
@@ -233,12 +231,7 @@ class DynamicNGrams(Algorithm):
     name = "ngrams"
     size_names = ("length",)
     CONTEXT_LENGTH = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (smallest := self.sizes["length"][0]) <= self.CONTEXT_LENGTH:
-            remedy = f"the first {self.CONTEXT_LENGTH} are context; take at least {self.CONTEXT_LENGTH + 1}"
-            raise UsageError(f"ngrams of {smallest} bits have none to predict: {remedy}")
+    min_size, min_size_reason = CONTEXT_LENGTH + 1, f"; ngrams of {CONTEXT_LENGTH} bits have none to predict"
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -246,9 +239,6 @@ class DynamicNGrams(Algorithm):
         return 1, 1
 
     def _sample(self, generator: Generator, batch_size: int, *, length: int) -> SequenceBatch:  # type: ignore[override]
-        if length <= self.CONTEXT_LENGTH:
-            limit = f"must be over {self.CONTEXT_LENGTH}, the bits of the context"
-            raise UsageError(f"invalid value {length} for length: {limit}")
         # Beta(1/2, 1/2) is sin^2 of an angle that is uniform (the arcsine law)
         table = torch.sin(math.pi / 2 * torch.rand(batch_size, 2**self.CONTEXT_LENGTH, generator=generator)) ** 2
         bits = torch.zeros(batch_size, length, dtype=torch.long)

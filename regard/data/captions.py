@@ -66,11 +66,6 @@ class CaptionBatch(TensorBatch):
         """
         return cls(images, *pad_rows([[BOS_ID, *caption, EOS_ID] for caption in captions]))
 
-    @property
-    def num_tokens(self) -> int:
-        """The number of tokens to predict."""
-        return int(self.target_lengths.sum()) - len(self)
-
 
 @dataclass(frozen=True)
 class ImageArray(TensorRows):

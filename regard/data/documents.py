@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,65 +84,34 @@ class DocumentFiles(TextFiles):
         self.escaped, self.columns = escaped, tuple(columns)
         if self.columns and len(self.columns) != 2:
             raise DataError(f"columns must be two, of the label and of the text, not {len(self.columns)}.")
+        has_numbers = all(isinstance(column, int) and column >= 0 for column in self.columns)
         for path in self.paths:
             if file_type(path) not in FILE_TYPES:
                 raise DataError(f"{path} must be a .tsv, .csv or .jsonl, compressed or not.")
-            if file_type(path) == ".tsv":
-                self._column_numbers(path)
-        if not self.paths:
-            raise DataError("Documents come from one file or more, but no file is named.")
+            if file_type(path) == ".tsv" and not has_numbers:
+                raise DataError(f"{path} has no names for its columns; give their numbers, counted from 0: 0,1.")
 
     def __iter__(self) -> Iterator[tuple[Document, int]]:
-        readers = {".tsv": self._read_tsv, ".csv": self._read_csv, ".jsonl": self._read_jsonl}
         for path in self.paths:
-            for document in readers[file_type(path)](path):
+            for document in self._read_jsonl(path) if file_type(path) == ".jsonl" else self._read_table(path):
                 yield document, document.line
 
-    def _read_tsv(self, path: Path) -> Iterator[Document]:
-        rows = (line.split("\t") if line.strip() else [] for line in read_lines(path))
-        max_columns = 0 if self.columns else len(DEFAULT_COLUMNS)
-        return self._read_rows(path, enumerate(rows, 1), self._column_numbers(path), max_columns)
-
-    def _column_numbers(self, path: Path) -> tuple[int, int]:
-        label, text = self.columns or (0, 1)
-        if not (isinstance(label, int) and isinstance(text, int) and min(label, text) >= 0):
-            raise DataError(f"{path} has no names for its columns; give their numbers, counted from 0: 0,1.")
-        return label, text
-
-    def _read_csv(self, path: Path) -> Iterator[Document]:
-        reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
-        try:
-            yield from self._read_rows(path, ((reader.line_num, row) for row in reader))
-        except csv.Error as error:
-            raise line_error(path, reader.line_num, f"not CSV ({error}); correct the quotes, or use a .jsonl") from None
-
-    def _read_rows(
-        self, path: Path, rows: Iterable[tuple[int, list[str]]], columns: tuple[int, int] | None = None, limit: int = 0
-    ) -> Iterator[Document]:
-        """Read the columns of label and text, by default as the first row names them, of `limit` or as many columns."""
-        for line_number, fields in rows:
+    def _read_table(self, path: Path) -> Iterator[Document]:
+        """Read the columns of label and text; a line must have as many columns as the first one, or as by default."""
+        is_tsv = file_type(path) == ".tsv"
+        columns: Sequence[Any] = self.columns or ((0, 1) if is_tsv else DEFAULT_COLUMNS)
+        limit = 2 if is_tsv and not self.columns else 0
+        for line_number, fields in (_read_tsv if is_tsv else _read_csv)(path):
             limit = limit or len(fields)
-            if columns is None:
-                columns, is_header = self._find_columns(path, fields)
-                if is_header:
-                    continue
+            if str in map(type, columns):  # the first row names the columns
+                columns = _find_columns(path, fields, columns)
+                continue
             label, text = select_columns(fields, columns, path, line_number) if fields else ("", "")
             if len(fields) > limit:  # a text would be cut off
-                remedy = "remove the tabs from the text" if file_type(path) == ".tsv" else "put the text in quotes"
+                remedy = "remove the tabs from the text" if is_tsv else "put the text in quotes"
                 problem = f"{pluralize(len(fields), 'column')}, but there must be {limit}; {remedy}"
                 raise line_error(path, line_number, f"{problem}, or choose the columns of label and text")
             yield self._make_document(path, line_number, label, text)
-
-    def _find_columns(self, path: Path, row: list[str]) -> tuple[tuple[int, int], bool]:
-        """Return the columns of label and text, and whether the first row holds column names."""
-        label, text = self.columns or DEFAULT_COLUMNS
-        if isinstance(label, int) and isinstance(text, int):
-            return (label, text), False
-        names = [name.strip() for name in row]
-        if missing := [name for name in (label, text) if name not in names]:
-            problem = f"no column {missing[0]!r} in the first row, only {', '.join(map(repr, names[:8]))}"
-            raise line_error(path, 1, f"{problem}; name the columns of label and text, or give their numbers")
-        return (names.index(str(label)), names.index(str(text))), True
 
     def _read_jsonl(self, path: Path) -> Iterator[Document]:
         label, text = map(str, self.columns or DEFAULT_COLUMNS)
@@ -168,6 +137,27 @@ class DocumentFiles(TextFiles):
             parts = [part.replace("\\n", "\n") for part in parts]
         content = tuple(parts) if isinstance(text, list) else parts[0]
         return Document(content, str(label).strip(), str(path), line_number)
+
+
+def _read_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    return enumerate((line.split("\t") if line.strip() else [] for line in read_lines(path)), 1)
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise line_error(path, reader.line_num, f"not CSV ({error}); correct the quotes, or use a .jsonl") from None
+
+
+def _find_columns(path: Path, row: list[str], columns: Sequence[str]) -> list[int]:
+    names = [name.strip() for name in row]
+    if missing := [column for column in columns if column not in names]:
+        problem = f"no column {missing[0]!r} in the first row, only {', '.join(map(repr, names[:8]))}"
+        raise line_error(path, 1, f"{problem}; name the columns of label and text, or give their numbers")
+    return [names.index(column) for column in columns]
 
 
 @dataclass(frozen=True)

@@ -138,31 +138,34 @@ def _on_white(pillow: Any, image: Any) -> Any:
     return pillow.alpha_composite(pillow.new("RGBA", image.size, "white"), image)
 
 
-def load_image(image: ImageLike, size: int, color: bool = False) -> Float[Tensor, "channels size size"]:
+def load_image(image: ImageLike, size: int | None, color: bool = False) -> Float[Tensor, "channels height width"]:
     """Load an image as numbers from 0 to 1, resized to a square.
 
     Args:
         image: a path, array, tensor or Pillow image.
-        size: the pixels of a side.
+        size: the pixels of a side; `None` keeps its size.
         color: whether to return three channels; otherwise one, gray.
 
     Returns:
         The image.
 
     Shape:
-        (3 or 1, size, size).
+        (3 or 1, height, width).
 
     Example:
         >>> load_image(torch.ones(4, 6), size=2).tolist()
         [[[1.0, 1.0], [1.0, 1.0]]]
     """
-    if (loaded := _load_file_or_pillow(image, size, color)) is not None:
-        return loaded
+    if isinstance(image, str | Path):
+        return read_image(image, size, color).float() / 255
+    pillow = sys.modules.get("PIL.Image")  # without importing Pillow
+    if pillow is not None and isinstance(image, pillow.Image):
+        return to_pixels(image, size, color).float() / 255
     pixels = _array_to_pixels(image)
     if not color and pixels.shape[0] == 3:
         pixels = (torch.tensor(GRAY_WEIGHTS)[:, None, None] * pixels).sum(0, keepdim=True)
     pixels = pixels.expand(3 if color else 1, -1, -1)
-    if pixels.shape[1:] == (size, size):
+    if size is None or pixels.shape[1:] == (size, size):
         return pixels
     return interpolate(pixels[None], (size, size), mode="bilinear", antialias=True)[0].clamp(0, 1)
 
@@ -204,20 +207,7 @@ def to_rgb(image: ImageLike) -> Float[Tensor, "height width 3"]:
         >>> to_rgb(torch.ones(4, 6)).shape
         torch.Size([4, 6, 3])
     """
-    loaded = _load_file_or_pillow(image)
-    pixels = _array_to_pixels(image) if loaded is None else loaded
-    return pixels.expand(3, -1, -1).permute(1, 2, 0)
-
-
-def _load_file_or_pillow(
-    image: ImageLike, size: int | None = None, color: bool = True
-) -> Float[Tensor, "channels height width"] | None:
-    """Load a path or a Pillow image as numbers from 0 to 1; None for other types."""
-    if isinstance(image, str | Path):
-        return read_image(image, size, color).float() / 255
-    pillow = sys.modules.get("PIL.Image")  # without importing Pillow
-    is_pillow_image = pillow is not None and isinstance(image, pillow.Image)
-    return to_pixels(image, size, color).float() / 255 if is_pillow_image else None
+    return load_image(image, None, color=True).permute(1, 2, 0)
 
 
 def _array_to_pixels(image: ImageLike) -> Float[Tensor, "channels height width"]:

@@ -63,11 +63,6 @@ class PairBatch(TensorBatch):
         """
         return EncodedPairs.from_pairs(pairs).make_batch(np.arange(len(pairs)))
 
-    @property
-    def num_tokens(self) -> int:
-        """The number of target tokens to predict."""
-        return int(self.target_lengths.sum()) - len(self)
-
 
 @dataclass(frozen=True)
 class BatchingConfig:

@@ -45,8 +45,6 @@ class PlainTextFiles(TextFiles):
     def __init__(self, paths: Paths, separator: str = "blank") -> None:
         super().__init__(paths)
         self.separator = separator
-        if not self.paths:
-            raise DataError("Plain text comes from one file or more, but no file is named.")
         if separator not in SEPARATORS:
             raise UsageError(f"invalid value {separator!r} for separator: must be one of {', '.join(SEPARATORS)}.")
 
@@ -82,11 +80,6 @@ class TextBatch(TensorBatch):
     token_ids: Int[Tensor, "batch seq_len"]
     lengths: Int[Tensor, " batch"]
     padded: ClassVar[Mapping[str, str]] = {"token_ids": "lengths"}
-
-    @property
-    def num_tokens(self) -> int:
-        """The number of tokens to predict."""
-        return int(self.lengths.sum()) - len(self)
 
 
 @dataclass

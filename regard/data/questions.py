@@ -46,10 +46,7 @@ TEMPLATES = tuple(chain.from_iterable(QUESTION_TEMPLATES.values()))
 TEMPLATE_WORDS = {word for template in TEMPLATES for word in template.split()} - {"#", "@", *PLACES}
 QUESTION_WORDS = ("", *DIGIT_NAMES, *PLACES, *sorted(TEMPLATE_WORDS))  # the first one is padding
 MAX_QUESTION_LENGTH = max(len(template.split()) for template in TEMPLATES)
-ALL_QUESTIONS = {
-    template.replace("#", digit).replace("@", place)
-    for template, digit, place in product(TEMPLATES, DIGIT_NAMES, PLACES)
-}
+ALL_QUESTIONS = {form.replace("#", n).replace("@", p) for form, n, p in product(TEMPLATES, DIGIT_NAMES, PLACES)}
 # Types that may be about a digit that is there twice, and how often a type is about one that is not there.
 ALLOWS_REPEATED_DIGIT = torch.tensor([name in ("there", "count", "name") for name in QUESTION_TYPES])
 ABSENT_RATE = torch.tensor([{"there": 0.5, "count": 0.25}.get(name, 0.0) for name in QUESTION_TYPES])

@@ -41,9 +41,10 @@ else:  # the shape checks of the tests would evaluate the bounds before the clas
 class TensorBatch:
     """Base of all batches: a dataclass whose fields are tensors, or tuples of tensors, with one row per example.
 
-    Subclasses define `num_tokens`, the number of predictions that the loss is averaged over. `padded` names the fields
-    that are padded along their second dimension, with the field of their lengths; shards drop the columns that none of
-    their rows needs. `shared` names the fields that have no rows, so that every shard has all of them.
+    `padded` names the fields that are padded along their second dimension, with the field of their lengths; shards drop
+    the columns that none of their rows needs. `shared` names the fields that have no rows, so that every shard has all
+    of them. `num_tokens` is the number of predictions that the loss is averaged over: by default all tokens of the last
+    padded field except for the first one of each row.
 
     Example:
         >>> from regard.data.pair_batches import PairBatch
@@ -61,8 +62,8 @@ class TensorBatch:
 
     @property
     def num_tokens(self) -> int:
-        """The number of predictions."""
-        raise NotImplementedError
+        """The number of tokens to predict."""
+        return int(getattr(self, list(self.padded.values())[-1]).sum()) - len(self)
 
     def to(self: SelfBatch, device: torch.device | str) -> SelfBatch:
         """Move all tensors to a device.

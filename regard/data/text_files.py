@@ -34,6 +34,9 @@ class TextFiles:
     Args:
         paths: one file or more.
 
+    Raises:
+        DataError: there is none.
+
     Example:
         >>> str(TextFiles(["a.en", "a.de"]))
         'a.en and a.de'
@@ -41,6 +44,8 @@ class TextFiles:
 
     def __init__(self, paths: str | PathLike[str] | Paths) -> None:
         self.paths = [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+        if not self.paths:
+            raise DataError("Text comes from one file or more, but no file is named.")
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.paths))
