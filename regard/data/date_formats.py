@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -151,24 +151,6 @@ def _make_literal_piece(text: str, before: tuple[int, ...], after: tuple[int, ..
     return DatePiece(text, (), tuple(links))
 
 
-def _join_pieces(pieces: Sequence[DatePiece]) -> DatePiece:
-    """Concatenate pieces.
-
-    Example:
-        >>> pieces = [_make_number_piece("3", 3, DAY), _make_literal_piece(". ", DAY, MONTH)]
-        >>> _join_pieces([*pieces, _make_number_piece("5", 5, MONTH)]).sure_links
-        ((0, 9), (3, 6))
-    """
-    sure: list[tuple[int, int]] = []
-    possible: list[tuple[int, int]] = []
-    start = 0
-    for text, sure_links, possible_links in pieces:
-        sure += [(start + i, j) for i, j in sure_links]
-        possible += [(start + i, j) for i, j in possible_links if start + i >= 0]  # nothing precedes the first
-        start += len(text)
-    return DatePiece("".join([piece[0] for piece in pieces]), tuple(sure), tuple(possible))
-
-
 @dataclass(frozen=True)
 class DateFormat:
     """A pattern of a language, in one style of letters and digits.
@@ -183,6 +165,8 @@ class DateFormat:
     Example:
         >>> formats_of("de")[0].write((0, 60, 4, 2, 0)).text
         'Montag, 3. Mai 2010'
+        >>> formats_of("de")[0].write((0, 60, 4, 2, 0)).sure_links
+        ((8, 9), (17, 2), (18, 3))
     """
 
     language: str
@@ -200,7 +184,17 @@ class DateFormat:
         Returns:
             The text of the date with its links.
         """
-        return _join_pieces([table[values[field]] for field, table in self.slots])
+        texts: list[str] = []
+        sure: list[tuple[int, int]] = []
+        possible: list[tuple[int, int]] = []
+        start = 0
+        for field, table in self.slots:
+            text, sure_links, possible_links = table[values[field]]
+            sure += [(start + i, j) for i, j in sure_links]
+            possible += [(start + i, j) for i, j in possible_links if start + i >= 0]  # nothing precedes the first
+            start += len(text)
+            texts.append(text)
+        return DatePiece("".join(texts), tuple(sure), tuple(possible))
 
     @property
     def has_short_year(self) -> bool:

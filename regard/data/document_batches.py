@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.data.documents import Document, DocumentSplitter, SplitDocument, Truncation
 from regard.data.parallel import MAX_LINE_NUMBERS, TextReport, format_line_numbers, pluralize
-from regard.data.sources import BatchWithLabels, IntArray, ResumableBatches, data_fingerprint, split_by_tokens
+from regard.data.sources import BatchWithLabels, IntArray, ResumableBatches, data_fingerprint, shuffle, split_by_tokens
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
@@ -265,8 +265,7 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         return DocumentBatch(*map(torch.from_numpy, arrays))
 
     def _plan_batches(self, epoch: int) -> list[IntArray]:
-        rng = Random(f"{self._seed} {epoch}")
-        return self._split(np.argsort([rng.random() for _ in range(len(self))], kind="stable"))
+        return self._split(np.array(shuffle(range(len(self)), Random(f"{self._seed} {epoch}"))))
 
     def _split(self, order: IntArray) -> list[IntArray]:
         return split_by_tokens(order, self.words_per_document, self._max_tokens, is_padded=False)

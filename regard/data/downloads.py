@@ -8,6 +8,7 @@ import lzma
 import os
 import secrets
 import zlib
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from urllib.error import HTTPError
@@ -80,7 +81,8 @@ def download(
     temporary = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _download_to(url, temporary)
+        with open(temporary, "xb") as file:
+            file.writelines(_iter_blocks(url))
         checksum = _compute_checksum(temporary, checksum_unpacked, path.suffix)
         if expected not in (None, checksum):
             reason = "the file changed, or was damaged on the way; nothing was kept"
@@ -112,34 +114,26 @@ def _write_checksum(checksum_file: Path, path: Path, checksum: str) -> Path:
     return path
 
 
-def _download_to(url: str, path: Path) -> None:
-    """Download to a new file."""
-    with open(path, "xb") as file, _open_url(url) as response:
-        while block := _read_block(response, url):
-            file.write(block)
-        length = response.headers.get("Content-Length")
-    if length is not None and (size := path.stat().st_size) != int(length):
-        raise DownloadError(f"{url} broke off after {size:,} of {int(length):,} bytes; try again.")
-
-
-def _open_url(url: str) -> http.client.HTTPResponse:
+def _iter_blocks(url: str) -> Iterator[bytes]:
+    """Download a file in blocks; every error of the network is a DownloadError."""
+    # some servers answer only clients that name themselves Mozilla, as all browsers do
+    request = Request(url, headers={"User-Agent": f"Mozilla/5.0 (compatible; regard/{__version__})"})
+    response, size = None, 0
     try:
-        # some servers answer only clients that name themselves Mozilla, as all browsers do
-        agent = f"Mozilla/5.0 (compatible; regard/{__version__})"
-        return urlopen(Request(url, headers={"User-Agent": agent}), timeout=TIMEOUT_SECONDS)
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            while block := response.read(BLOCK_SIZE):
+                size += len(block)
+                yield block
     except HTTPError as error:
         error.close()
         raise DownloadError(f"{url} was refused by its server: {error.code} {error.reason}.") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
+        if response is not None:
+            raise DownloadError(f"{url} broke off ({error}); try again.") from None
         reason = getattr(error, "reason", None) or error
         raise DownloadError(f"{url} cannot be reached ({reason}); is there a network?") from None
-
-
-def _read_block(response: http.client.HTTPResponse, url: str) -> bytes:
-    try:
-        return response.read(BLOCK_SIZE)
-    except (OSError, http.client.HTTPException) as error:
-        raise DownloadError(f"{url} broke off ({error}); try again.") from None
+    if (length := response.headers.get("Content-Length")) is not None and size != int(length):
+        raise DownloadError(f"{url} broke off after {size:,} of {int(length):,} bytes; try again.")
 
 
 def _compute_checksum(path: Path, unpacked: bool = False, suffix: str | None = None) -> str:

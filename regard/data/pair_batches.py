@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.parallel import DataReport, SentencePair
-from regard.data.sources import IntArray, TensorBatch, split_by_tokens
+from regard.data.sources import IntArray, TensorBatch, shuffle, split_by_tokens
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError, UsageError
@@ -300,6 +300,4 @@ class EncodedPairs:
         noise = np.array([(rng.random(), rng.random()) for _ in range(len(self))]).reshape(-1, 2)
         longer = np.floor(self.widths + config.length_noise * noise[:, 0])
         order = np.lexsort((self.target.lengths - self.source.lengths + 2 * noise[:, 1], longer))
-        plan = split_by_tokens(order, self.widths, config.max_tokens)
-        shuffled = sorted(range(len(plan)), key=[rng.random() for _ in plan].__getitem__)
-        return [plan[i] for i in shuffled]
+        return shuffle(split_by_tokens(order, self.widths, config.max_tokens), rng)

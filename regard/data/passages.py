@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.data.parallel import TextReport, pluralize
-from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fingerprint, split_by_tokens
+from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fingerprint, shuffle, split_by_tokens
 from regard.data.text_files import Paths, TextFiles, read_lines
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
@@ -194,9 +194,7 @@ class PassageBatches(ResumableBatches[TextBatch]):
         rng = Random(f"{self._seed} {epoch}")
         noise = np.array([rng.random() for _ in range(len(self))])
         order = np.argsort(self._passages.lengths + noise, kind="stable")
-        plan = split_by_tokens(order, self._passages.lengths, self._max_tokens)
-        shuffled = sorted(range(len(plan)), key=[rng.random() for _ in plan].__getitem__)
-        return [plan[place] for place in shuffled]
+        return shuffle(split_by_tokens(order, self._passages.lengths, self._max_tokens), rng)
 
 
 class MaskedTokens(NamedTuple):

@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
 
 __all__ = [
     "HAN", "KANA", "SPLITTERS", "UNKNOWN_CHARACTER", "is_space_delimited", "join_characters", "separate_characters",
@@ -16,6 +15,7 @@ __all__ = [
 
 LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 CLOSING_MARKS = "\"'”’»›」』）】》〉〕］｝)]}"
+OPENING_MARKS = "\"'“‘(["
 CONTINUATION_MARKS = ",，、:：;；—-–)）%"  # after a stop, the sentence continues
 LETTER_PATTERN = "[^\\W\\d_]"
 HAN_AND_KANA = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -49,6 +49,8 @@ SENTENCE_STARTERS = _word_set(
 )
 MAX_ABBREVIATION_LENGTH = 40  # characters; bounds the time for text without spaces
 INITIALS_PATTERN = re.compile(f"(?:{LETTER_PATTERN}\\.)*{LETTER_PATTERN}")
+WORD_OF_SEVERAL_LETTERS = re.compile(f"[\"'“‘(\\[]?{LETTER_PATTERN}{LETTER_PATTERN}")
+NEXT_WORD = re.compile(f"[\"'“‘(\\[]*({LETTER_PATTERN}+)")
 LIST_MARKER_PATTERN = re.compile(r"[(\[]?(?:\d{1,3}|[a-zA-Z])")  # 1. and a. before an item
 
 HAN_CHARACTER = re.compile(f"[{HAN_AND_KANA}]")
@@ -91,113 +93,55 @@ def split_sentences(text: str) -> list[str]:
 
 def _split_line(line: str) -> Iterator[str]:
     has_capitals, start = any(c.isupper() for c in line), 0
-    for match in STOP_PATTERN.finditer(line):
-        context = StopContext(line, start, match["marks"], *match.span(), bool(match["after"]), has_capitals)
-        if _is_sentence_end(context):
-            yield line[start : match.end()]
-            start = match.end()
+    for stop in STOP_PATTERN.finditer(line):
+        if _is_sentence_end(line, start, stop, has_capitals):
+            yield line[start : stop.end()]
+            start = stop.end()
     yield line[start:]
 
 
-class StopContext(NamedTuple):
-    """One or more stops in a row, and the text around them.
-
-    Args:
-        line: the line.
-        sentence_start: where the current sentence starts.
-        marks: the stops.
-        start: where the stops start.
-        end: where the closing quotes and brackets after them end.
-        has_closing: whether there are any.
-        has_capitals: whether the line has capital letters, so that small ones carry information.
-
-    Example:
-        >>> StopContext("Hi. You", 0, ".", 2, 3, False, True).preceding_word
-        'Hi'
-    """
-
-    line: str
-    sentence_start: int
-    marks: str
-    start: int
-    end: int
-    has_closing: bool
-    has_capitals: bool
-
-    @property
-    def following(self) -> str:
-        """The text after the stops, from its first character that is not a space."""
-        return self.line[self.end : self.end + 80].lstrip()
-
-    @property
-    def is_before_space(self) -> bool:
-        """Whether a space or nothing follows."""
-        return self.end == len(self.line) or self.line[self.end].isspace()
-
-    @property
-    def preceding_word(self) -> str:
-        """The text before the stops, back to a space or an opening mark."""
-        near = self.line[max(self.sentence_start, self.start - MAX_ABBREVIATION_LENGTH) : self.start]
-        return re.split(r"[\s\"“‘'(\[（【《]", near)[-1]
-
-    @property
-    def is_before_lowercase(self) -> bool:
-        """Whether the next word begins with a small letter in a line that has capitals."""
-        next_letter = self.following.lstrip("\"'“‘([")[:1]
-        return self.has_capitals and next_letter.islower()
-
-
-def _is_sentence_end(context: StopContext) -> bool:
-    if not context.following:
+def _is_sentence_end(line: str, sentence_start: int, stop: re.Match[str], has_capitals: bool) -> bool:
+    """Decide whether one or more stops in a row end the sentence; capitals, if there are any, carry information."""
+    marks, (start, end) = stop["marks"], stop.span()
+    following = line[end : end + 80].lstrip()
+    if not following:
         return True
-    if context.following[0] in CONTINUATION_MARKS:
+    if following[0] in CONTINUATION_MARKS:
         return False
-    if "…" in context.marks or ".." in context.marks or "．．" in context.marks:
-        return _is_end_after_ellipsis(context)
-    if any(mark in FINAL_STOPS for mark in context.marks):
-        return not (context.has_closing and context.is_before_lowercase)
-    between_han = _is_han(context.line[context.start - 1 : context.start]) and _is_han(context.following[:1])
-    if "!" in context.marks or "?" in context.marks:
-        is_separate = context.is_before_space or between_han or _is_missing_space(context)
-        return is_separate and not (context.has_closing and context.is_before_lowercase)
-    return _is_end_after_period(context, between_han)
+    next_letter = following.lstrip(OPENING_MARKS)[:1]
+    is_before_space, is_before_lowercase = line[end].isspace(), has_capitals and next_letter.islower()
+    if "…" in marks or ".." in marks or "．．" in marks:
+        if any(mark in FINAL_STOPS + "!?" for mark in marks):
+            return not is_before_lowercase
+        if _is_han(following[0]):  # …… ends a Chinese sentence
+            return marks.count("…") > 1 or len(marks) > 5
+        is_word = WORD_OF_SEVERAL_LETTERS.match(following) is not None  # not I
+        return is_before_space and is_word and next_letter.isupper()
+    is_quote_inside = bool(stop["after"]) and is_before_lowercase  # as in "Why?" she asked
+    if any(mark in FINAL_STOPS for mark in marks):
+        return not is_quote_inside
+    # as in bad.The acting: small letters before, a capitalized word right after
+    before, after = line[max(start - 2, 0) : start], line[end : end + 2]
+    is_missing_space = before.isalpha() and before.islower() and after[:1].isupper() and after[1:].islower()
+    between_han = _is_han(line[start - 1 : start]) and _is_han(following[0])
+    if "!" in marks or "?" in marks:
+        return (is_before_space or between_han or is_missing_space) and not is_quote_inside
+    if between_han or not is_before_space:
+        return between_han or is_missing_space
+    return not is_before_lowercase and _is_end_after_period(line[sentence_start:start], following)
 
 
-def _is_end_after_ellipsis(context: StopContext) -> bool:
-    """…… ends a Chinese sentence; three dots end a sentence if a capitalized word other than I follows."""
-    if any(mark in FINAL_STOPS + "!?" for mark in context.marks):
-        return not context.is_before_lowercase
-    if _is_han(context.following[:1]):
-        return context.marks.count("…") > 1 or len(context.marks) > 5
-    is_word = re.match(f"[\"'“‘(\\[]?{LETTER_PATTERN}{LETTER_PATTERN}", context.following) is not None
-    return context.is_before_space and is_word and context.following.lstrip("\"'“‘([")[:1].isupper()
-
-
-def _is_end_after_period(context: StopContext, between_han: bool) -> bool:
-    if between_han:
-        return True
-    if not context.is_before_space:
-        return _is_missing_space(context)
-    if context.is_before_lowercase:
-        return False
-    word, next_word = (context.preceding_word, re.match(f"[\"'“‘(\\[]*({LETTER_PATTERN}+)", context.following))
-    is_starter = next_word is not None and next_word[1].lower() in SENTENCE_STARTERS
-    beginning = context.line[context.sentence_start : context.start][:MAX_ABBREVIATION_LENGTH]
-    is_before_number = word.lower() in ABBREVIATIONS_BEFORE_NUMBERS and context.following[:1].isdecimal()
+def _is_end_after_period(sentence: str, following: str) -> bool:
+    word = re.split(r"[\s\"“‘'(\[（【《]", sentence[-MAX_ABBREVIATION_LENGTH:])[-1]
+    next_word = NEXT_WORD.match(following)
+    is_before_number = word.lower() in ABBREVIATIONS_BEFORE_NUMBERS and following[0].isdecimal()
     is_before_name = word.lower() in ABBREVIATIONS_BEFORE_NAMES
-    if is_before_number or is_before_name or LIST_MARKER_PATTERN.fullmatch(beginning.strip()):
+    if is_before_number or is_before_name or LIST_MARKER_PATTERN.fullmatch(sentence[:MAX_ABBREVIATION_LENGTH].strip()):
         return False
     is_initial = INITIALS_PATTERN.fullmatch(word) and word != "I" and not _is_han(word)
     if word.lower() in AMBIGUOUS_ABBREVIATIONS or is_initial:
-        return is_starter
+        return next_word is not None and next_word[1].lower() in SENTENCE_STARTERS
     return True
-
-
-def _is_missing_space(context: StopContext) -> bool:
-    """Recognize bad.The acting: small letters before, a capitalized word right after."""
-    before = context.line[max(context.start - 2, 0) : context.start]
-    after = context.line[context.end : context.end + 2]
-    return before.isalpha() and before.islower() and after[:1].isupper() and after[1:].islower()
 
 
 def _is_han(character: str) -> bool:

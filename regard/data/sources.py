@@ -21,11 +21,13 @@ from regard.errors import DataError
 
 __all__ = [
     "BatchWithLabels", "ChunkPlan", "DataPosition", "GeneratedBatches", "InMemoryBatches", "IntArray",
-    "ResumableBatches", "TensorBatch", "TensorRows", "data_fingerprint", "seeded_generator", "split_by_tokens",
+    "ResumableBatches", "TensorBatch", "TensorRows", "data_fingerprint", "seeded_generator", "shuffle",
+    "split_by_tokens",
 ]  # fmt: skip
 
 IntArray = npt.NDArray[np.int64]
 DataPosition = dict[str, Any]  # plain values, for JSON
+ItemT = TypeVar("ItemT")
 SampleT = TypeVar("SampleT")
 ExampleT = TypeVar("ExampleT")
 BatchT = TypeVar("BatchT")
@@ -360,9 +362,26 @@ class InMemoryBatches(ResumableBatches[BatchT], Generic[ExampleT, BatchT]):
         return self.collate([self.examples[i] for i in indices])
 
     def _plan_batches(self, epoch: int) -> list[list[int]]:
-        rng = Random(f"{self.seed} {epoch}")
-        order = sorted(range(len(self)), key=[rng.random() for _ in range(len(self))].__getitem__)
+        order = shuffle(range(len(self)), Random(f"{self.seed} {epoch}"))
         return [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+
+
+def shuffle(items: Sequence[ItemT], rng: Random) -> list[ItemT]:
+    """Return items in random order, each by one number from 0 to 1.
+
+    Args:
+        items: the items.
+        rng: the source of randomness.
+
+    Returns:
+        The items.
+
+    Example:
+        >>> shuffle("abc", Random(0))
+        ['c', 'b', 'a']
+    """
+    keys = [rng.random() for _ in items]
+    return [items[i] for i in sorted(range(len(items)), key=keys.__getitem__)]
 
 
 def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True) -> list[IntArray]:
