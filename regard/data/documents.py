@@ -182,12 +182,9 @@ class Truncation:
         return bool(self.omitted_words or self.omitted_sentences)
 
     def __str__(self) -> str:
-        parts = []
-        if self.omitted_sentences:
-            parts.append(pluralize(self.omitted_sentences, "sentence"))
-        if self.omitted_words:
-            parts.append(f"{pluralize(self.omitted_words, 'word')} of long sentences")
-        return " and ".join(parts) or "nothing"
+        sentences = pluralize(self.omitted_sentences, "sentence") if self.omitted_sentences else ""
+        words = f"{pluralize(self.omitted_words, 'word')} of long sentences" if self.omitted_words else ""
+        return " and ".join(filter(None, (sentences, words))) or "nothing"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,16 +27,11 @@ __all__ = [
 
 IntArray = npt.NDArray[np.int64]
 DataPosition = dict[str, Any]  # plain values, for JSON
-ItemT = TypeVar("ItemT")
-SampleT = TypeVar("SampleT")
 ExampleT = TypeVar("ExampleT")
 BatchT = TypeVar("BatchT")
 ChunkPlan = tuple[Sequence[Any], Callable[[Any], BatchT]]  # the rows of each batch, and what makes one of them
-if TYPE_CHECKING:
-    SelfBatch = TypeVar("SelfBatch", bound="TensorBatch")
-    SelfRows = TypeVar("SelfRows", bound="TensorRows")
-else:  # the shape checks of the tests would evaluate the bounds before the classes exist
-    SelfBatch, SelfRows = TypeVar("SelfBatch"), TypeVar("SelfRows")
+SelfBatch = TypeVar("SelfBatch", bound="TensorBatch")
+SelfRows = TypeVar("SelfRows", bound="TensorRows")
 
 
 @dataclass(frozen=True)
@@ -297,7 +292,7 @@ class ResumableBatches(ABC, Generic[BatchT]):
 
 
 @dataclass(frozen=True)
-class GeneratedBatches(Generic[SampleT, BatchT]):
+class GeneratedBatches(Generic[ExampleT, BatchT]):
     """Generated batches without end; batch i is a function of the seed and i alone.
 
     Args:
@@ -314,8 +309,8 @@ class GeneratedBatches(Generic[SampleT, BatchT]):
         (4, {'batch': 1})
     """
 
-    sample: Callable[[Generator, int], SampleT]
-    collate: Callable[[SampleT], BatchT]
+    sample: Callable[[Generator, int], ExampleT]
+    collate: Callable[[ExampleT], BatchT]
     batch_size: int = 32
     seed: int = 0
 
@@ -366,7 +361,7 @@ class InMemoryBatches(ResumableBatches[BatchT], Generic[ExampleT, BatchT]):
         return [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
 
 
-def shuffle(items: Sequence[ItemT], rng: Random) -> list[ItemT]:
+def shuffle(items: Sequence[ExampleT], rng: Random) -> list[ExampleT]:
     """Return items in random order, each by one number from 0 to 1.
 
     Args:

@@ -15,7 +15,7 @@ from regard._imports import require_extra
 from regard.data.parallel import SentencePair
 from regard.errors import UnknownNameError, UsageError
 
-__all__ = ["Pinyin", "Reverse", "clean_phrases", "count_dropped_phrases", "split_of"]
+__all__ = ["Pinyin", "Reverse", "clean_phrases", "split_of"]
 
 Split = Literal["train", "valid", "test"]
 SPLITS = ("train", "valid", "test")
@@ -150,28 +150,6 @@ class Pinyin:
             pairs.append(SentencePair(phrase, " ".join(syllables), links, links))
         return pairs
 
-    def count_phrases(self) -> dict[str, int]:
-        """Count phrases, distinct characters and distinct syllables, and phrases with what is not in train.
-
-        Returns:
-            The counts by name.
-
-        Example:
-            >>> list(Pinyin("test").count_phrases())
-            ['phrases', 'characters', 'syllables', 'with new character', 'with new sound']
-        """
-        phrases = _split_phrases()[self.split]
-        sounds, train = _collect_syllables(phrases), _collect_syllables(_split_phrases()["train"])
-        train_characters = {character for character, _ in train}
-        new_sounds = [set(zip(phrase, syllables, strict=True)) - train for phrase, syllables in phrases.items()]
-        return {
-            "phrases": len(phrases),
-            "characters": len({character for character, _ in sounds}),
-            "syllables": len({syllable for _, syllable in sounds}),
-            "with new character": sum(not train_characters.issuperset(phrase) for phrase in phrases),
-            "with new sound": sum(map(bool, new_sounds)),
-        }
-
 
 def clean_phrases(phrases: dict[str, Sequence[Sequence[str]]]) -> Phrases:
     """Select the phrases of Han characters only that have exactly one syllable for each.
@@ -196,35 +174,13 @@ def clean_phrases(phrases: dict[str, Sequence[Sequence[str]]]) -> Phrases:
     return selected
 
 
-def count_dropped_phrases() -> int:
-    """Count the phrases of the pypinyin package that `clean_phrases` drops.
-
-    Returns:
-        Their number.
-
-    Example:
-        >>> count_dropped_phrases() > 0
-        True
-    """
-    return len(_load_phrases()) - len(clean_phrases(_load_phrases()))
-
-
-def _load_phrases() -> dict[str, Sequence[Sequence[str]]]:
-    phrases: dict[str, Sequence[Sequence[str]]] = require_extra("pypinyin.phrases_dict", extra="recipes").phrases_dict
-    return phrases
-
-
 def _is_han(character: str) -> bool:
     return character == "〇" or unicodedata.name(character, "").startswith("CJK UNIFIED IDEOGRAPH")
 
 
-def _collect_syllables(phrases: Phrases) -> set[tuple[str, str]]:
-    return {sound for phrase, syllables in phrases.items() for sound in zip(phrase, syllables, strict=True)}
-
-
 @cache
 def _split_phrases() -> dict[str, Phrases]:
-    phrases = clean_phrases(_load_phrases())
+    phrases = clean_phrases(require_extra("pypinyin.phrases_dict", extra="recipes").phrases_dict)
     names = {phrase: BUCKETS.get(crc32(phrase.encode()) % 20, "train") for phrase in sorted(phrases)}
     train = [phrase for phrase, name in names.items() if name == "train"]
     inside = {phrase[i:j] for phrase in train for i, j in combinations(range(len(phrase) + 1), 2)}
