@@ -102,8 +102,7 @@ class Algorithm(ABC):
         ranges = ((name, *self.sizes[name]) for name in self.size_names)
         sampled = {name: int(torch.randint(low, high + 1, (), generator=generator)) for name, low, high in ranges}
         if unknown := set(sizes) - set(sampled):
-            sizes_text = ", ".join(self.size_names)
-            raise UsageError(f"{self.name} has no size {min(unknown)!r}; its sizes are {sizes_text}")
+            raise UsageError(f"{self.name} has no size {min(unknown)!r}; its sizes are {', '.join(self.size_names)}")
         if small := [name for name, size in sizes.items() if size < self.min_size]:
             bound = f"must be at least {self.min_size}{self.min_size_reason}"
             raise UsageError(f"invalid value {sizes[small[0]]} for {small[0]}: {bound}")

@@ -10,14 +10,11 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
-from torch.nn.functional import pad
 
+from regard.data import parallel, segmentation, text_files
 from regard.data.images import read_image
-from regard.data.parallel import DataReport
 from regard.data.scenes import CAPTION_WORDS, RenderedScenes
-from regard.data.segmentation import separate_characters
 from regard.data.sources import ResumableBatches, TensorBatch, TensorRows, data_fingerprint, seeded_generator
-from regard.data.text_files import Paths, line_error, parse_json, read_lines
 from regard.data.tokenizer import Tokenizer, pad_rows
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.errors import DataError
@@ -164,11 +161,11 @@ class CaptionBatches(ResumableBatches[CaptionBatch]):
         max_length: int = 50,
         seed: int = 0,
     ) -> None:
-        self.name, self.report = "the captions", DataReport(max_length)
+        self.name, self.report = "the captions", parallel.DataReport(max_length)
         self.images, self.batch_size, self._seed = captioned_images.images, batch_size, seed
         captions, image_indices = [], []
         for image, texts in enumerate(captioned_images.captions):
-            for ids in map(tokenizer.encode, map(separate_characters, texts)):
+            for ids in map(tokenizer.encode, map(segmentation.separate_characters, texts)):
                 outcome = "empty" if not ids else "dropped" if len(ids) > max_length else "used"
                 self.report.count_pair(outcome, image + 1)
                 if outcome == "used":
@@ -229,12 +226,12 @@ class SceneCaptionCollator:
         self._token_ids = torch.tensor([tokenizer.encode(word)[0] for word in CAPTION_WORDS])
 
     def __call__(self, scenes: RenderedScenes) -> CaptionBatch:
-        target = pad(self._token_ids[scenes.encode_captions()], (1, 1), value=EOS_ID)
+        target = torch.nn.functional.pad(self._token_ids[scenes.encode_captions()], (1, 1), value=EOS_ID)
         target[:, 0] = BOS_ID
         return CaptionBatch(scenes.images[:, None], target, torch.full((len(scenes),), target.shape[1]))
 
 
-def read_captioned_images(files: Paths, size: int, color: bool = True) -> CaptionedImages:
+def read_captioned_images(files: text_files.Paths, size: int, color: bool = True) -> CaptionedImages:
     """Read the images and captions that .jsonl files list.
 
     A line is {"image": path, "captions": [text, ...]}, or has "caption" with one text. Paths are relative to the folder
@@ -257,7 +254,7 @@ def read_captioned_images(files: Paths, size: int, color: bool = True) -> Captio
     captions: dict[Path, list[str]] = {}
     locations: dict[Path, str] = {}
     for file in map(Path, files):
-        for line_number, line in enumerate(read_lines(file), 1):
+        for line_number, line in enumerate(text_files.read_lines(file), 1):
             if line.strip():
                 image, texts = _parse_caption_record(file, line_number, line)
                 captions.setdefault(file.parent / image, []).extend(texts)
@@ -274,12 +271,12 @@ def read_captioned_images(files: Paths, size: int, color: bool = True) -> Captio
 
 
 def _parse_caption_record(path: Path, line_number: int, line: str) -> tuple[str, list[str]]:
-    record = parse_json(path, line_number, line)
+    record = text_files.parse_json(path, line_number, line)
     if not isinstance(record, dict) or not isinstance(image := record.get("image"), str):
-        raise line_error(path, line_number, 'there is no "image", which must be the path of an image')
+        raise text_files.line_error(path, line_number, 'there is no "image", which must be the path of an image')
     captions: Any = record.get("captions", record.get("caption"))
     captions = [captions] if isinstance(captions, str) else captions
     is_list = isinstance(captions, list) and captions
     if not is_list or not all(isinstance(caption, str) and caption.strip() for caption in captions):
-        raise line_error(path, line_number, '"captions" must be a list of texts, and at least one')
+        raise text_files.line_error(path, line_number, '"captions" must be a list of texts, and at least one')
     return image, captions

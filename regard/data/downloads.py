@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
-import lzma
 import os
 import secrets
-import zlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -16,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from regard._version import __version__
-from regard.data.text_files import OPENERS
+from regard.data.text_files import DECOMPRESSION_ERRORS, OPENERS
 from regard.errors import DataError, DownloadError
 from regard.files import sha256_of_file
 
@@ -141,5 +138,5 @@ def _compute_checksum(path: Path, unpacked: bool = False, suffix: str | None = N
     opener = OPENERS.get(path.suffix if suffix is None else suffix, open) if unpacked else open
     try:
         return sha256_of_file(path, opener)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
+    except DECOMPRESSION_ERRORS:
         return ""

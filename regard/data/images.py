@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from regard._imports import require_extra
 from regard.data.sources import TensorRows
@@ -32,6 +30,7 @@ __all__ = [
 
 Split = Literal["train", "valid", "test"]
 ImageLike = Any  # a path, or an array, tensor or Pillow image: (height, width), or (height, width, 3 or 4)
+Pixels = UInt8[Tensor, "channels height width"]
 IMAGE_BATCH_SIZE = 100  # images that a network processes together
 GRAY_WEIGHTS = (0.299, 0.587, 0.114)  # of red, green and blue, as in Pillow (ITU-R 601)
 REPAIR_ADVICE = "repair it or leave it out"
@@ -40,9 +39,7 @@ HELD_OUT_ENDS = (300, 450)  # of scikit-learn's 1,797 digits in random order: te
 MNIST_VALID_COUNT = 5000  # the last of MNIST's 60,000 training images
 
 
-def read_image(
-    path: str | PathLike[str], size: int | None = None, color: bool = True
-) -> UInt8[Tensor, "channels height width"]:
+def read_image(path: str | PathLike[str], size: int | None = None, color: bool = True) -> Pixels:
     """Read an image file as bytes, rotated by its EXIF orientation.
 
     Transparent pixels become white, and 16 bits are scaled to 8.
@@ -87,9 +84,7 @@ def read_image(
         raise DataError(f"{path} cannot be read as an image ({reason}); {REPAIR_ADVICE}.") from None
 
 
-def to_pixels(
-    image: Any, size: int | None = None, color: bool = True, name: str = "the image"
-) -> UInt8[Tensor, "channels height width"]:
+def to_pixels(image: Any, size: int | None = None, color: bool = True, name: str = "the image") -> Pixels:
     """Convert a Pillow image to bytes, like `read_image`.
 
     Args:
@@ -167,7 +162,8 @@ def load_image(image: ImageLike, size: int | None, color: bool = False) -> Float
     pixels = pixels.expand(3 if color else 1, -1, -1)
     if size is None or pixels.shape[1:] == (size, size):
         return pixels
-    return interpolate(pixels[None], (size, size), mode="bilinear", antialias=True)[0].clamp(0, 1)
+    resized = torch.nn.functional.interpolate(pixels[None], (size, size), mode="bilinear", antialias=True)
+    return resized[0].clamp(0, 1)
 
 
 def load_gray_images(images: Sequence[ImageLike], size: int) -> Float[Tensor, "count 1 size size"]:
@@ -296,14 +292,14 @@ def load_mnist(folder: str | Path, split: Split) -> Digits:
     images, labels = (_read_idx(Path(folder), prefix, suffix) for suffix in ("images-idx3", "labels-idx1"))
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         raise DataError(f"{folder}: the files of MNIST do not match; get all four of them again.")
-    digits = Digits(torch.from_numpy(images).float() / 255, torch.from_numpy(labels).long())
+    digits = Digits(images.float() / 255, labels.long())
     if split == "test":
         return digits
     num_train = max(len(digits) - MNIST_VALID_COUNT, len(digits) // 2)
     return digits[:num_train] if split == "train" else digits[num_train:]
 
 
-def _read_idx(folder: Path, name: str, suffix: str) -> npt.NDArray[np.uint8]:
+def _read_idx(folder: Path, name: str, suffix: str) -> UInt8[Tensor, "*sizes"]:
     """Read an array in IDX format: two zeros, a code for bytes, the number of axes, their sizes, the bytes."""
     path = folder / f"{name}-{suffix}-ubyte"
     compressed = path.with_name(path.name + ".gz")
@@ -317,4 +313,4 @@ def _read_idx(folder: Path, name: str, suffix: str) -> npt.NDArray[np.uint8]:
     sizes = [int(size) for size in np.frombuffer(raw, ">u4", axes, 4)] if is_complete else []
     if not is_complete or len(raw) != 4 + 4 * axes + math.prod(sizes):
         raise DataError(f"{path} is not a complete file of MNIST; get it again.")
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(sizes).copy()
+    return torch.from_numpy(np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(sizes).copy())

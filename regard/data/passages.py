@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
 from regard.data.parallel import TextReport, pluralize
 from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fingerprint, shuffle, split_by_tokens
@@ -216,9 +216,7 @@ class MaskedTokens(NamedTuple):
     target_mask: Bool[Tensor, "batch seq_len"]
 
 
-def mask_tokens(
-    batch: TextBatch, mask_prob: float, mask_id: int, generator: torch.Generator | None = None
-) -> MaskedTokens:
+def mask_tokens(batch: TextBatch, mask_prob: float, mask_id: int, generator: Generator | None = None) -> MaskedTokens:
     """Choose tokens to predict, and mask most of them.
 
     Of the chosen tokens, 80 % become the mask, 10 % a random token and 10 % stay, so that any visible token may be

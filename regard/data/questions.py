@@ -26,6 +26,7 @@ __all__ = [
     "encode_question", "format_question",
 ]  # fmt: skip
 
+PerQuestion = Int[Tensor, "count questions"]
 QUESTION_TEMPLATES = {  # by type; # is a digit, @ one of the three places
     "there": ("is there a #", "can you see a #"),
     "count": ("how many # s", "how many # s are there"),
@@ -118,9 +119,9 @@ class ImageQuestions(TensorRows):
 
     scenes: RenderedScenes
     questions: Int[Tensor, "count questions words"]
-    lengths: Int[Tensor, "count questions"]
-    answers: Int[Tensor, "count questions"]
-    types: Int[Tensor, "count questions"]
+    lengths: PerQuestion
+    answers: PerQuestion
+    types: PerQuestion
     relevant_digits: Bool[Tensor, "count questions digits"]
 
     def get_question(self, row: int, question_index: int) -> str:
@@ -213,9 +214,7 @@ class QuestionGenerator:
         indices = starts + (torch.rand(shape, generator=generator) * counts).long()
         return self.scenes.sample(generator, batch_size, self._digit_order[indices])
 
-    def _choose_subjects(
-        self, generator: Generator, scenes: RenderedScenes
-    ) -> tuple[Int[Tensor, "count questions"], Int[Tensor, "count questions"]]:
+    def _choose_subjects(self, generator: Generator, scenes: RenderedScenes) -> tuple[PerQuestion, PerQuestion]:
         """Choose the types of questions, and the place of the digit that each is about.
 
         "The 7" occurs once; "where" is not asked about a digit between left and right.
@@ -230,9 +229,7 @@ class QuestionGenerator:
         is_central = offset < 2 * self.scenes.min_separation
         return torch.where((types == WHERE) & is_central.gather(1, place), SIZE, types), place
 
-    def _choose_digits(
-        self, generator: Generator, scenes: RenderedScenes, types: Tensor, place: Tensor
-    ) -> Int[Tensor, "count questions"]:
+    def _choose_digits(self, generator: Generator, scenes: RenderedScenes, types: Tensor, place: Tensor) -> PerQuestion:
         """Return the digit at each place or, at a rate that depends on the type, one that is not in the scene."""
         is_present = (scenes.labels[..., None] == torch.arange(len(DIGIT_NAMES))).any(1, keepdim=True)
         draws = torch.rand(*types.shape, len(DIGIT_NAMES), generator=generator)
@@ -248,8 +245,8 @@ def _encode_template(template: str) -> list[int]:
 
 
 def compute_answers(
-    scenes: RenderedScenes, types: Int[Tensor, "count questions"], mentioned: Bool[Tensor, "count questions digits"]
-) -> Int[Tensor, "count questions"]:
+    scenes: RenderedScenes, types: PerQuestion, mentioned: Bool[Tensor, "count questions digits"]
+) -> PerQuestion:
     """Compute the answer to each question.
 
     Args:

@@ -23,6 +23,8 @@ __all__ = ["CAPTION_WORDS", "PLACES", "SIZES", "WORDS_PER_DIGIT", "ImageBatch", 
 SIZES, PLACES, SEPARATOR = ("small", "large"), ("above", "below"), ","
 CAPTION_WORDS = (*SIZES, *PLACES, SEPARATOR, *map(str, range(10)))
 WORDS_PER_DIGIT = 4  # with the comma after it
+PerDigit = Int[Tensor, "count digits"]
+AxisWeights = Float[Tensor, "count things size source"]
 Placement = tuple[Tensor, Tensor, Tensor]  # side, left edge and top edge of each digit (count, digits), in pixels
 
 
@@ -46,12 +48,12 @@ class RenderedScenes(TensorRows):
     """
 
     images: Float[Tensor, "count size size"]
-    labels: Int[Tensor, "count digits"]
+    labels: PerDigit
     boxes: Int[Tensor, "count digits 4"]
     is_large: Bool[Tensor, "count digits"]
 
     @property
-    def horizontal_centers(self) -> Int[Tensor, "count digits"]:
+    def horizontal_centers(self) -> PerDigit:
         """Twice the horizontal center of each digit, in pixels."""
         return self.boxes[..., 0] + self.boxes[..., 2]
 
@@ -120,9 +122,7 @@ class SceneGenerator:
         """The smallest distance of two centers in pixels, so that left, right, above and below are unambiguous."""
         return max(1, self.size // 16)
 
-    def sample(
-        self, generator: Generator, batch_size: int, digit_indices: Int[Tensor, "count digits"] | None = None
-    ) -> RenderedScenes:
+    def sample(self, generator: Generator, batch_size: int, digit_indices: PerDigit | None = None) -> RenderedScenes:
         """Generate scenes.
 
         Args:
@@ -186,7 +186,7 @@ class SceneGenerator:
 
     def _resampling_weights(
         self, start: Tensor, side: Tensor, cut: Tensor | int = 0, length: int | None = None
-    ) -> Float[Tensor, "count things size source"]:
+    ) -> AxisWeights:
         """Return the weight of each source pixel in each pixel of a scene, along one axis.
 
         `length` source pixels from `cut` on become `side` pixels from `start` on, with a triangle filter as wide as a
@@ -205,9 +205,7 @@ class SceneGenerator:
 
 
 def _render(
-    row_weights: Float[Tensor, "count things size source"],
-    images: Float[Tensor, "count things source source"] | None,
-    column_weights: Float[Tensor, "count things size source"],
+    row_weights: AxisWeights, images: Float[Tensor, "count things source source"] | None, column_weights: AxisWeights
 ) -> Float[Tensor, "count size size"]:
     """Return the sum of all things, each resampled to the scene along both axes."""
     rows = row_weights if images is None else row_weights @ images

@@ -15,16 +15,17 @@ from typing import Any
 from regard.errors import DataError
 
 __all__ = [
-    "OPENERS", "READ_ERRORS", "Paths", "TextFiles", "check_characters", "check_readable", "count_lines",
-    "describe_read_error", "file_type", "get_text", "get_value", "json_type_name", "line_error", "parse_json",
-    "parse_record", "read_lines", "select_columns",
+    "DECOMPRESSION_ERRORS", "OPENERS", "READ_ERRORS", "Paths", "TextFiles", "check_characters", "check_readable",
+    "count_lines", "describe_read_error", "file_type", "get_text", "get_value", "json_type_name", "line_error",
+    "parse_json", "parse_record", "read_lines", "select_columns",
 ]  # fmt: skip
 
 Paths = Sequence[str | PathLike[str]]
 BOM = b"\xef\xbb\xbf"
 BLOCK_SIZE = 1 << 20
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}  # of compressed files, by suffix
-READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
+DECOMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+READ_ERRORS = (OSError, *DECOMPRESSION_ERRORS)
 JSON_TYPES = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
 
 

@@ -31,6 +31,7 @@ WORD_MARK = "▁"  # begins each word, so that joining the pieces restores the s
 EMOJI_RANGE = "\U0001f000-\U0001faff"  # a few long ranges keep the pattern fast
 NUM_VARIANTS = 64  # segmentations of a word under dropout
 MAX_CACHED_WORDS = 200_000  # a cache is cleared when it is full
+PreTokenizer = Callable[[str], list[str]]
 MergeRanks = Mapping[tuple[str, str], int]
 
 
@@ -96,9 +97,7 @@ class Vocabulary:
         return models.WordLevel(vocab=ids, unk_token=SPECIAL_TOKENS[UNK_ID])
 
 
-def train_vocabulary(
-    texts: Iterable[str], model_type: str, vocab_size: int, pre_tokenize: Callable[[str], list[str]]
-) -> Vocabulary:
+def train_vocabulary(texts: Iterable[str], model_type: str, vocab_size: int, pre_tokenize: PreTokenizer) -> Vocabulary:
     """Train a vocabulary; the same texts give the same vocabulary.
 
     Args:
@@ -187,7 +186,7 @@ def _canonical_scores(scores: dict[str, float]) -> dict[str, float]:
     return {token: round(score, 3) for token, score in floored.items()}
 
 
-def make_pre_tokenizer(model_type: str, nfkc: bool, lowercase: bool) -> Callable[[str], list[str]]:
+def make_pre_tokenizer(model_type: str, nfkc: bool, lowercase: bool) -> PreTokenizer:
     """Return the function that splits a text into the pieces that are encoded one by one.
 
     Args:
@@ -207,8 +206,8 @@ def make_pre_tokenizer(model_type: str, nfkc: bool, lowercase: bool) -> Callable
     """
     if model_type not in MODEL_TYPES:
         raise UnknownNameError.among("tokenizer model", model_type, MODEL_TYPES)
-    is_char, is_word = model_type == "char", model_type == "word"
-    split: Callable[[str], list[str]] = list if is_char else _split_marked_words if is_word else _split_subwords
+    splitters: dict[str, PreTokenizer] = {"char": list, "word": _split_marked_words}
+    split = splitters.get(model_type, _split_subwords)
     if not (nfkc or lowercase):
         return split
 

@@ -17,6 +17,7 @@ __all__ = ["Alignment", "LinkMethod", "TokenGroups", "WordAlignment", "replace_u
 
 TokenGroups = tuple[tuple[int, ...], ...]
 LinkMethod = Literal["argmax", "threshold"]
+LinkMatrix = Bool[Tensor, "layers heads tgt_words src_words"]
 MAX_HTML_WORDS, MAX_WORD_LENGTH = 60, 24  # in a notebook: words of each side, characters of a word
 ROW_STYLE = "font-weight:normal;text-align:right;padding:0 6px"
 CELL = '<td style="padding:0;min-width:1.5em;height:1.5em;background:rgba(20,63,120,{:.3f})"></td>'
@@ -137,9 +138,7 @@ class Alignment:
         target = self.words_of("target") + self.target[-1:] * target_end
         return WordAlignment(source, target, merged)
 
-    def link_matrix(
-        self, method: LinkMethod = "argmax", threshold: float = 0.25
-    ) -> Bool[Tensor, "layers heads tgt_words src_words"]:
+    def link_matrix(self, method: LinkMethod = "argmax", threshold: float = 0.25) -> LinkMatrix:
         """Which words each head links.
 
         Args:

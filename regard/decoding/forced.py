@@ -9,7 +9,6 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from regard.decoding.config import DecodingConfig
 from regard.decoding.records import Hypothesis
@@ -63,7 +62,10 @@ def score_targets(
     with eval_mode(model):
         hidden = cast(Any, model).forward_hidden(source, source_lengths, target[:, :-1])
         is_token = torch.arange(1, target.shape[1], device=target.device) < target_lengths[:, None]
-        log_probs = _target_log_probs(model.get_submodule("lm_head"), hidden[is_token], target[:, 1:][is_token])
+        # in chunks: the logits of all positions might not fit into memory
+        chunks = zip(hidden[is_token].split(CHUNK_SIZE), target[:, 1:][is_token].split(CHUNK_SIZE), strict=True)
+        logits = ((model.get_submodule("lm_head")(states).float(), tokens) for states, tokens in chunks)
+        log_probs = torch.cat([-nn.functional.cross_entropy(*pair, reduction="none") for pair in logits])
     counts = (target_lengths - 1).tolist()
     token_ids = (row[1 : count + 1] for row, count in zip(target.tolist(), counts, strict=True))
     hypotheses = []
@@ -117,17 +119,11 @@ def attention_over_hypotheses(
     if not hypotheses:
         return []
     rows = [[bos, *hypothesis.token_ids, *([eos] if hypothesis.finished else [])] for hypothesis in hypotheses]
-    target = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad).to(source.device)
+    sequences = [torch.tensor(row, device=source.device) for row in rows]
+    target = nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=pad)
     with eval_mode(model):
         layers = model.attention_weights(source, source_lengths, target)
     no_weights = torch.zeros(len(rows), 0, 0, target.shape[1] - 1, source.shape[1])
     weights = torch.stack(list(layers), 1).float().cpu() if layers else no_weights
     sizes = zip(weights, rows, source_lengths.tolist(), strict=True)
     return [padded[:, :, : len(row) - 1, :length] for padded, row, length in sizes]
-
-
-def _target_log_probs(lm_head: nn.Module, hidden: Tensor, tokens: Tensor) -> Tensor:
-    """Log-probability of each token, in chunks: the logits of all positions might not fit into memory."""
-    chunks = zip(hidden.split(CHUNK_SIZE), tokens.split(CHUNK_SIZE), strict=True)
-    log_probs = [-nn.functional.cross_entropy(lm_head(h).float(), t, reduction="none") for h, t in chunks]
-    return torch.cat(log_probs) if log_probs else hidden.new_zeros(0)

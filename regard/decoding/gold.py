@@ -16,6 +16,7 @@ from regard.errors import DataError, UnsupportedError, UsageError
 __all__ = ["GoldAlignment", "HeadError", "Link", "alignment_error_rate", "best_head", "parse_gold", "read_gold"]
 
 Link = tuple[int, int]
+LinkSets = Sequence[Set[Link]]  # one for each sentence
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,7 @@ class HeadError(NamedTuple):
     aer: float
 
 
-def alignment_error_rate(
-    predicted: Sequence[Set[Link]], sure: Sequence[Set[Link]], possible: Sequence[Set[Link]] | None = None
-) -> float:
+def alignment_error_rate(predicted: LinkSets, sure: LinkSets, possible: LinkSets | None = None) -> float:
     """Alignment error rate of a corpus, from 0 (perfect) to 1.
 
         AER = 1 - (|A & S| + |A & P|) / (|A| + |S|),    S within P

@@ -17,7 +17,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
-from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
     "DistributedContext", "all_reduce_sum", "barrier", "broadcast_from_rank0", "destroy_process_group",
@@ -102,7 +101,8 @@ def wrap_ddp(objective: nn.Module, device: torch.device) -> nn.Module:
     if not dist.is_initialized() or not any(p.requires_grad for p in objective.parameters()):
         return objective
     device_ids = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(DDPModule(objective).to(device), device_ids=device_ids, find_unused_parameters=True)
+    module = DDPModule(objective).to(device)
+    return nn.parallel.DistributedDataParallel(module, device_ids=device_ids, find_unused_parameters=True)
 
 
 class DDPModule(nn.Module):

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +50,7 @@ class MetricsLogger:
         self._tensorboard: Any = None
         if config.tensorboard:
             require_extra("tensorboard", extra="tensorboard")  # the module below needs it
-            tensorboard = import_module("torch.utils.tensorboard")
+            tensorboard = require_extra("torch.utils.tensorboard", extra="tensorboard")
             self._tensorboard = tensorboard.SummaryWriter(run.folder / "tensorboard", purge_step=progress.step + 1)
         self._metrics_file = AppendOnlyFile(run.metrics, metrics_size)
         self._log_file = AppendOnlyFile(run.log)
@@ -141,10 +140,9 @@ class MetricsLogger:
         """Close the display and all files."""
         if self._bar is not None:
             self._bar.stop()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-        self._metrics_file.close()
-        self._log_file.close()
+        for file in (self._tensorboard, self._metrics_file, self._log_file):
+            if file is not None:
+                file.close()
 
     def _current_point(self) -> dict[str, Any]:
         means = {name: value / max(self._count, 1) for name, value in self._sums.items()}

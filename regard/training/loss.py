@@ -111,11 +111,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        if float(grad_loss) == 1:  # the usual case; it saves a pass over large matrices
-            return d_hidden.to(ctx.hidden_dtype), d_weight, d_bias, None, None, None
-        d_bias = None if d_bias is None else d_bias * grad_loss
-        d_hidden = (d_hidden * grad_loss).to(ctx.hidden_dtype)
-        return d_hidden, d_weight * grad_loss, d_bias, None, None, None
+        if float(grad_loss) != 1:  # the usual 1 saves a pass over large matrices
+            d_hidden, d_weight = d_hidden * grad_loss, d_weight * grad_loss
+            d_bias = None if d_bias is None else d_bias * grad_loss
+        return d_hidden.to(ctx.hidden_dtype), d_weight, d_bias, None, None, None
 
 
 def _chunked_forward(

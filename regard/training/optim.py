@@ -27,11 +27,9 @@ def make_optimizer(module: nn.Module, config: TrainingConfig) -> Optimizer:
     trainable = [p for p in module.parameters() if p.requires_grad]
     if not trainable:
         raise UsageError("there is nothing to train: no parameter requires a gradient")
-    groups = [
-        {"params": [p for p in trainable if p.dim() > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    matrices, others = [p for p in trainable if p.dim() > 1], [p for p in trainable if p.dim() <= 1]
+    decays = ((matrices, config.weight_decay), (others, 0.0))
+    groups = [{"params": params, "weight_decay": decay} for params, decay in decays if params]
     if config.optimizer == "rmsprop":
         return RMSprop(groups, lr=config.lr, alpha=config.beta2, eps=config.eps, momentum=config.momentum)
     optimizer_class = AdamW if config.optimizer == "adamw" else Adam

@@ -15,14 +15,12 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError, RegardError, StorageError, as_out_of_memory
 from regard.files import DISK_FULL_ERRNOS
-from regard.training import checkpoint, distributed
+from regard.training import checkpoint, distributed, optim, weights
 from regard.training.checkpoint import Checkpoint
 from regard.training.config import TrainingConfig
 from regard.training.logging import LogFn, MetricsLogger, NullLogger
 from regard.training.loss import Loss
-from regard.training.optim import make_optimizer, optimizer_tensors, restore_optimizer
 from regard.training.run import Progress, RunFolder, is_better, step_seed
-from regard.training.weights import average_weights, load_into, resolve_device, retain_freed_memory, save_weights
 
 __all__ = ["CompileMode", "LossFn", "Objective", "Trainer", "ValidateFn"]
 
@@ -87,10 +85,10 @@ class Trainer:
         validate_fn: ValidateFn | None,
         lower_is_better: bool,
     ):
-        retain_freed_memory()
+        weights.retain_freed_memory()
         self.objective, self.config, self.run = objective, config, run
         self.validate_fn, self.lower_is_better = validate_fn, lower_is_better
-        self.device = resolve_device(config.device)
+        self.device = weights.resolve_device(config.device)
         self.dist_context = distributed.init_process_group(self.device)
         self.last_saved: tuple[int, int] | None = None
         self.interrupted = False
@@ -116,7 +114,7 @@ class Trainer:
             if threads is not None and threads != torch.get_num_threads():
                 torch.set_num_threads(threads)
             self.objective.to(self.device).train()
-            self.optimizer = make_optimizer(self.objective, config)
+            self.optimizer = optim.make_optimizer(self.objective, config)
             self.progress = Progress.from_json(state)
             self.logger: MetricsLogger | NullLogger = NullLogger()
             if is_main:
@@ -231,10 +229,10 @@ class Trainer:
         is_best = self.progress.record_validation(scores, self.config.monitor, self.lower_is_better)
         if self.dist_context.is_main:
             if is_best:
-                save_weights(self.objective.model.state_dict(), self.run.best)
+                weights.save_weights(self.objective.model.state_dict(), self.run.best)
             if self.config.average_last:
                 path = self.run.recent / f"step-{self.progress.step:08d}.safetensors"
-                save_weights(self.objective.model.state_dict(), path)
+                weights.save_weights(self.objective.model.state_dict(), path)
         self.logger.log_validation(scores, is_best, time.perf_counter() - start)
 
     def _run_validation(self, validate_fn: ValidateFn) -> dict[str, float]:
@@ -268,11 +266,11 @@ class Trainer:
             "metrics_bytes": self.logger.sync_metrics(),
             "optimizer": self.config.optimizer,
         }
-        optimizer = optimizer_tensors(self.optimizer, self.objective.parameter_names())
+        optimizer = optim.optimizer_tensors(self.optimizer, self.objective.parameter_names())
         tensors = {f"optimizer/{name}": tensor for name, tensor in optimizer.items()}
         tensors |= {f"loss/{name}": tensor for name, tensor in self.objective.loss_state().items()}
-        weights = self.objective.model.state_dict()
-        checkpoint.save(self.run.checkpoints, weights, tensors, state, self.config.keep_checkpoints)
+        model = self.objective.model.state_dict()
+        checkpoint.save(self.run.checkpoints, model, tensors, state, self.config.keep_checkpoints)
         self.run.average.unlink(missing_ok=True)  # an average of older weights would be taken for the newest
         # Weights that will not be averaged, even if the run is resumed from its oldest checkpoint.
         needed = self._weights_to_average(min(checkpoint.list_steps(self.run.checkpoints)))
@@ -283,11 +281,11 @@ class Trainer:
     def restore(self, latest: Checkpoint) -> None:
         """Load a checkpoint."""
         self.logger.log_line(f"resumed from step {self.progress.step:,}")
-        load_into(self.objective.model, latest.model, str(latest.path))
+        weights.load_into(self.objective.model, latest.model, str(latest.path))
         if isinstance(self.objective.loss_fn, nn.Module):
-            load_into(self.objective.loss_fn, _below(latest.training, "loss/"), str(latest.path))
+            weights.load_into(self.objective.loss_fn, _below(latest.training, "loss/"), str(latest.path))
         tensors = _below(latest.training, "optimizer/")
-        restore_optimizer(self.optimizer, self.objective.parameter_names(), tensors)
+        optim.restore_optimizer(self.optimizer, self.objective.parameter_names(), tensors)
         self.last_saved = (self.progress.step, self.progress.last_validated_step)
         for step, path in checkpoint.list_steps(self.run.recent).items():
             if self.dist_context.is_main and step > self.progress.step:  # that validation will be computed again
@@ -318,11 +316,11 @@ class Trainer:
         """Average the weights of the last validations; use the average unless the best weights are clearly better."""
         assert self.validate_fn is not None  # without validations there are no weights to average
         model, monitor, best = self.objective.model, self.config.monitor, self.progress.best
-        mean = average_weights(paths)
+        mean = weights.average_weights(paths)
         last_weights = {name: value.clone() for name, value in model.state_dict().items()}
-        load_into(model, mean, "the average")
+        weights.load_into(model, mean, "the average")
         score = self._run_validation(self.validate_fn)[monitor]
-        load_into(model, last_weights, "the last step")
+        weights.load_into(model, last_weights, "the last step")
         validations = f"last {len(paths)} validations" if len(paths) > 1 else "last validation"
         result = f"the average of the weights of the {validations} has {monitor} {score:.5g}"
         if best is not None and (math.isnan(score) or is_better(best, score, self.lower_is_better, MIN_RELATIVE_GAIN)):
@@ -330,7 +328,7 @@ class Trainer:
             self.logger.log_line(f"{result}; the best weights, {step} with {best:.5g}, are used instead")
             self.run.average.unlink(missing_ok=True)
             return
-        save_weights(mean, self.run.average)
+        weights.save_weights(mean, self.run.average)
         self.logger.log_line(f"{result}; it is used")
 
     def _shard(self, batch: Any) -> tuple[Any, int]:

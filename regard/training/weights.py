@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -109,9 +108,7 @@ def load_weights(path: Path, prefix: str = "") -> dict[str, Tensor]:
         raise RunNotFoundError(f"no weights in {path}: no such file") from None
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointCorruptError(f"{path} is damaged or not a safetensors file: {error}") from None
-    if not prefix:
-        return tensors
-    start = prefix + "."
+    start = f"{prefix}." if prefix else ""
     return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}
 
 
