@@ -133,7 +133,7 @@ class CaptionBatches(ResumableBatches[CaptionBatch]):
     A Han character or kana is a word of its own; see `regard.data.segmentation.separate_characters`.
 
     Args:
-        captioned_images: the images and captions.
+        data: the images and captions.
         tokenizer: the tokenizer of the captions.
         batch_size: captions per batch.
         max_length: the limit on the tokens of a caption; longer ones are left out and counted.
@@ -153,18 +153,12 @@ class CaptionBatches(ResumableBatches[CaptionBatch]):
     """
 
     def __init__(
-        self,
-        captioned_images: CaptionedImages,
-        tokenizer: Tokenizer,
-        batch_size: int = 64,
-        *,
-        max_length: int = 50,
-        seed: int = 0,
+        self, data: CaptionedImages, tokenizer: Tokenizer, batch_size: int = 64, *, max_length: int = 50, seed: int = 0
     ) -> None:
         self.name, self.report = "the captions", parallel.DataReport(max_length)
-        self.images, self.batch_size, self._seed = captioned_images.images, batch_size, seed
+        self.images, self.batch_size, self._seed = data.images, batch_size, seed
         captions, image_indices = [], []
-        for image, texts in enumerate(captioned_images.captions):
+        for image, texts in enumerate(data.captions):
             for ids in map(tokenizer.encode, map(segmentation.separate_characters, texts)):
                 outcome = "empty" if not ids else "dropped" if len(ids) > max_length else "used"
                 self.report.count_pair(outcome, image + 1)

@@ -251,8 +251,7 @@ def iter_eval_batches(
         >>> [rows for _, rows in iter_eval_batches(pairs, tokenizer, tokenizer, max_tokens=3)]
         [[1], [0]]
     """
-    encoded = [(source.encode(pair.source), target.encode(pair.target)) for pair in pairs]
-    chunk = EncodedPairs.from_pairs(encoded)
+    chunk = EncodedPairs.from_pairs([(source.encode(pair.source), target.encode(pair.target)) for pair in pairs])
     order = np.lexsort((chunk.target.lengths - chunk.source.lengths, chunk.widths))
     for indices in reversed(split_by_tokens(order, chunk.widths, max_tokens)):  # memory errors come at once
         yield chunk.make_batch(indices), indices.tolist()

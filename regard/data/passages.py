@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from random import Random
 from typing import ClassVar, NamedTuple
 
@@ -50,12 +50,9 @@ class PlainTextFiles(TextFiles):
 
     def __iter__(self) -> Iterator[str]:
         for path in self.paths:
-            if self.separator == "line":
-                yield from filter(str.strip, read_lines(path))
-                continue
-            for is_text, lines in groupby(read_lines(path), lambda line: bool(line.strip())):
-                if is_text:
-                    yield "\n".join(lines)
+            groups = groupby(read_lines(path), lambda line: bool(line.strip()))
+            passages = (lines for is_text, lines in groups if is_text)
+            yield from chain.from_iterable(passages) if self.separator == "line" else map("\n".join, passages)
 
 
 @dataclass(frozen=True)

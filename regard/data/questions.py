@@ -210,8 +210,7 @@ class QuestionGenerator:
         repeated = labels.gather(1, rank.argmin(1, keepdim=True))
         labels = torch.where(rank < copies, repeated, labels)
         starts = (self._digit_counts.cumsum(0) - self._digit_counts)[labels]
-        counts = self._digit_counts[labels]
-        indices = starts + (torch.rand(shape, generator=generator) * counts).long()
+        indices = starts + (torch.rand(shape, generator=generator) * self._digit_counts[labels]).long()
         return self.scenes.sample(generator, batch_size, self._digit_order[indices])
 
     def _choose_subjects(self, generator: Generator, scenes: RenderedScenes) -> tuple[PerQuestion, PerQuestion]:
@@ -225,15 +224,13 @@ class QuestionGenerator:
         place = (draws * (is_unique[:, None] | ALLOWS_REPEATED_DIGIT[:, None])).argmax(-1)
         types = torch.arange(len(QUESTION_TYPES)).expand(len(scenes), -1)
         types = torch.where(is_unique.any(1, keepdim=True) | ALLOWS_REPEATED_DIGIT, types, COUNT)
-        offset = (scenes.horizontal_centers - scenes.images.shape[-1]).abs()
-        is_central = offset < 2 * self.scenes.min_separation
+        is_central = (scenes.horizontal_centers - scenes.images.shape[-1]).abs() < 2 * self.scenes.min_separation
         return torch.where((types == WHERE) & is_central.gather(1, place), SIZE, types), place
 
     def _choose_digits(self, generator: Generator, scenes: RenderedScenes, types: Tensor, place: Tensor) -> PerQuestion:
         """Return the digit at each place or, at a rate that depends on the type, one that is not in the scene."""
         is_present = (scenes.labels[..., None] == torch.arange(len(DIGIT_NAMES))).any(1, keepdim=True)
-        draws = torch.rand(*types.shape, len(DIGIT_NAMES), generator=generator)
-        absent = (draws * ~is_present).argmax(-1)
+        absent = (torch.rand(*types.shape, len(DIGIT_NAMES), generator=generator) * ~is_present).argmax(-1)
         use_absent = torch.rand(types.shape, generator=generator) < ABSENT_RATE[types]
         return torch.where(use_absent, absent, scenes.labels.gather(1, place))
 
@@ -319,5 +316,4 @@ class QuestionBatch(BatchWithLabels):
         Returns:
             The batch.
         """
-        images = questions.scenes.images[:, None]
-        return cls(images, questions.questions, questions.lengths, questions.answers)
+        return cls(questions.scenes.images[:, None], questions.questions, questions.lengths, questions.answers)

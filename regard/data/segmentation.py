@@ -222,9 +222,8 @@ def _compile_word_pattern() -> re.Pattern[str]:
     """Compile the pattern of `split_words`; marks are what Unicode classifies as punctuation or symbol."""
     marks = "".join(re.escape(c) for c in map(chr, range(0x10000)) if unicodedata.category(c)[0] in "PS")
     letter = f"[^\\s{HAN_AND_KANA}{marks}\U0001f000-\U0001faff]"
-    return re.compile(
-        rf"[0-9]+(?:[.,/:][0-9]+)+|[{HAN_AND_KANA}]|{letter}+(?:['’]{letter}+)*|(?P<mark>[^\s])(?P=mark)*"
-    )
+    numbers, words = r"[0-9]+(?:[.,/:][0-9]+)+", rf"{letter}+(?:['’]{letter}+)*"
+    return re.compile(rf"{numbers}|[{HAN_AND_KANA}]|{words}|(?P<mark>[^\s])(?P=mark)*")
 
 
 def split_words_or_characters(text: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -215,13 +214,12 @@ def data_fingerprint(values: Mapping[str, Any]) -> str:
     checksum = 0
     for name in sorted(values):
         value = values[name].numpy() if isinstance(values[name], Tensor) else values[name]
-        is_array = isinstance(value, np.ndarray)
-        content = value.tobytes() if is_array else json.dumps(value, sort_keys=True).encode()
+        content = value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value, sort_keys=True).encode()
         checksum = zlib.crc32(content, zlib.crc32(f"{name} {len(content)} ".encode(), checksum))
     return f"{checksum:08x}"
 
 
-class ResumableBatches(ABC, Generic[BatchT]):
+class ResumableBatches(Generic[BatchT]):
     """Base of sources of batches that can be resumed after every batch.
 
     An epoch has one or more chunks; the batches of a chunk are planned before the first one is made, as a function of

@@ -305,8 +305,7 @@ class Tokenizer:
         if len(self._cache) >= MAX_CACHED_WORDS:
             self._cache.clear()
         # half a surrogate pair is not a character; it can come from an argument of the command line
-        tokens = self._model.tokenize(piece.encode("utf-8", "replace").decode())
-        ids = tuple(token.id for token in tokens)
+        ids = tuple(token.id for token in self._model.tokenize(piece.encode("utf-8", "replace").decode()))
         if len(piece) <= MAX_CACHED_LENGTH:
             self._cache[piece] = ids
         return ids

@@ -122,8 +122,7 @@ def train_vocabulary(texts: Iterable[str], model_type: str, vocab_size: int, pre
     if not counts:
         raise DataError("There is no text to train a tokenizer on: every line is empty.")
     if model_type in ("char", "word"):
-        tokens = _most_frequent(counts, vocab_size - len(SPECIAL_TOKENS))
-        return Vocabulary([*SPECIAL_TOKENS, *tokens], [], [])
+        return Vocabulary(SPECIAL_TOKENS + _most_frequent(counts, vocab_size - len(SPECIAL_TOKENS)), [], [])
     alphabet = _choose_alphabet(counts, vocab_size)
     return _train_subwords(model_type, _iter_training_strings(counts, set(alphabet)), alphabet, vocab_size)
 
@@ -332,7 +331,6 @@ class DropoutVariants:
         if len(self._cache) >= MAX_CACHED_WORDS:
             self._cache.clear()
         rng = Random(f"{piece} {index} {self.dropout!r}".encode("utf-8", "replace"))
-        tokens = apply_merges(piece, self._ranks, self.dropout, rng)
-        ids = tuple(self._ids.get(token, UNK_ID) for token in tokens)
+        ids = tuple(self._ids.get(token, UNK_ID) for token in apply_merges(piece, self._ranks, self.dropout, rng))
         self._cache.setdefault(piece, [None] * NUM_VARIANTS)[index] = ids
         return ids

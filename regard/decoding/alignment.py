@@ -19,7 +19,7 @@ TokenGroups = tuple[tuple[int, ...], ...]
 LinkMethod = Literal["argmax", "threshold"]
 LinkMatrix = Bool[Tensor, "layers heads tgt_words src_words"]
 MAX_HTML_WORDS, MAX_WORD_LENGTH = 60, 24  # in a notebook: words of each side, characters of a word
-ROW_STYLE = "font-weight:normal;text-align:right;padding:0 6px"
+ROW = '<tr><th style="font-weight:normal;text-align:right;padding:0 6px">{}</th>{}</tr>'
 CELL = '<td style="padding:0;min-width:1.5em;height:1.5em;background:rgba(20,63,120,{:.3f})"></td>'
 COLUMN_STYLE = "font-weight:normal;writing-mode:vertical-rl;transform:rotate(180deg);padding:6px 0"
 
@@ -194,11 +194,8 @@ class Alignment:
         source, target, weights = self.select_head().merge_words(include_end=True)
         table = weights[0, 0].nan_to_num() / weights.nan_to_num().amax().clamp(min=1e-12)
         header = "".join(f'<th style="{COLUMN_STYLE}">{_format_word(word)}</th>' for word in source[:MAX_HTML_WORDS])
-        rows = [
-            f'<tr><th style="{ROW_STYLE}">{_format_word(word)}</th>'
-            f"{''.join(CELL.format(weight) for weight in row[:MAX_HTML_WORDS])}</tr>"
-            for word, row in zip(target[:MAX_HTML_WORDS], table.tolist(), strict=False)
-        ]
+        cells = ("".join(map(CELL.format, row[:MAX_HTML_WORDS])) for row in table.tolist())
+        rows = map(ROW.format, map(_format_word, target[:MAX_HTML_WORDS]), cells)
         is_cut = max(len(source), len(target)) > MAX_HTML_WORDS
         note = f"<p>the first {MAX_HTML_WORDS} words of each side</p>" if is_cut else ""
         return f'<table style="border-collapse:collapse"><tr><th></th>{header}</tr>{"".join(rows)}</table>{note}'
@@ -207,8 +204,7 @@ class Alignment:
     def from_json(cls, data: dict[str, Any]) -> Alignment:
         """The alignment of which `to_json` returned `data`."""
         weights = torch.tensor(data["weights"], dtype=torch.float32).view(data["shape"])
-        derived = ("weights", "shape", "word_weights")
-        fields = {name: value for name, value in data.items() if name not in derived}
+        fields = {name: value for name, value in data.items() if name not in ("weights", "shape", "word_weights")}
         return cls(weights=weights, **{name: _to_tuples(value) for name, value in fields.items()})
 
 

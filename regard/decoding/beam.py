@@ -132,8 +132,7 @@ def _take_unfinished(
 ) -> Continuations:
     """The first continuations without EOS; missing ones have probability 0."""
     first = continuations.total.masked_fill(is_eos, -torch.inf).topk(min(beam_size, is_eos.shape[1]))
-    others = (column.gather(1, first.indices) for column in continuations[1:])
-    return Continuations(first.values, *others)
+    return Continuations(first.values, *(column.gather(1, first.indices) for column in continuations[1:]))
 
 
 def _to_columns(beams: OpenBeams, continuations: Continuations, coverage: Coverage, length_norm: float) -> TokenColumns:

@@ -103,8 +103,7 @@ def load(path: Path) -> Checkpoint:
     except FileNotFoundError as error:
         raise CheckpointCorruptError(f"{Path(error.filename).name} is missing") from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise CheckpointCorruptError(f"it cannot be read: {reason}") from None
+        raise CheckpointCorruptError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CheckpointCorruptError(f"{STATE_FILE} is not what was written") from None
     return Checkpoint(path, model, training, manifest["state"])

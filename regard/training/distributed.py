@@ -56,8 +56,7 @@ def distributed_context() -> DistributedContext:
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return DistributedContext()
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    return DistributedContext(*(int(os.environ.get(name, "0")) for name in names))
+    return DistributedContext(*(int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
 
 
 def init_process_group(device: torch.device) -> DistributedContext:

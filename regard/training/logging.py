@@ -146,11 +146,10 @@ class MetricsLogger:
 
     def _current_point(self) -> dict[str, Any]:
         means = {name: value / max(self._count, 1) for name, value in self._sums.items()}
-        speed = self._count / max(time.perf_counter() - self._window_start, 1e-9)
         return {
             "step": self.progress.step,
             **means,
-            "tokens_per_second": round(speed, 1),
+            "tokens_per_second": round(self._count / max(time.perf_counter() - self._window_start, 1e-9), 1),
             "lr": self._lr,
             "grad_norm": self._grad_norm,
             "epoch": (self.progress.data_position or {}).get("epoch", 0),
