@@ -270,7 +270,6 @@ def _parse_caption_record(path: Path, line_number: int, line: str) -> tuple[str,
         raise text_files.line_error(path, line_number, 'there is no "image", which must be the path of an image')
     captions: Any = record.get("captions", record.get("caption"))
     captions = [captions] if isinstance(captions, str) else captions
-    is_list = isinstance(captions, list) and captions
-    if not is_list or not all(isinstance(caption, str) and caption.strip() for caption in captions):
+    if not isinstance(captions, list) or not captions or not all(isinstance(c, str) and c.strip() for c in captions):
         raise text_files.line_error(path, line_number, '"captions" must be a list of texts, and at least one')
     return image, captions

@@ -22,7 +22,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
-from difflib import get_close_matches
 from functools import cache
 from itertools import compress, filterfalse, product
 from random import Random
@@ -32,7 +31,7 @@ from zlib import crc32
 from regard.data import date_formats
 from regard.data.date_formats import DAY, LANGUAGE_CODES, MONTH, YEAR, YEARS, DateFormat, formats_of, get_locale
 from regard.data.parallel import SentencePair
-from regard.errors import UnknownNameError, UsageError
+from regard.errors import UnknownNameError, UsageError, closest
 
 __all__ = [
     "SCORED_POSITIONS", "DateLanguage", "Dates", "all_formats", "find_ambiguous", "held_out_patterns",
@@ -114,7 +113,7 @@ class Dates:
         if not codes:
             raise UsageError("dates need at least one language; omit languages to use all of them")
         if unknown := [code for code in codes if code not in LANGUAGE_CODES]:
-            near = get_close_matches(unknown[0], LANGUAGE_CODES, n=3, cutoff=0.4) or LANGUAGE_CODES
+            near = closest(unknown[0], LANGUAGE_CODES) or LANGUAGE_CODES
             raise UnknownNameError(f"dates have no language {unknown[0]!r}; similar ones are {', '.join(near)}")
         self.formats = _group_formats(split == "patterns", codes)
         self.dates = _list_dates("test" if split == "patterns" else split)
@@ -206,8 +205,7 @@ def text_shape(text: str) -> str:
         ('# mai ####', '# # ####', '####年#月#日')
     """
     normalized = "".join([_normalize_character(sign) for sign in text.casefold()])
-    shape = _NUMBER.sub(lambda match: "####" if len(match.group()) == 4 else "#", normalized)
-    return " ".join(shape.split())
+    return " ".join(_NUMBER.sub(lambda match: "####" if len(match.group()) == 4 else "#", normalized).split())
 
 
 @cache

@@ -162,8 +162,7 @@ def load_image(image: ImageLike, size: int | None, color: bool = False) -> Float
     pixels = pixels.expand(3 if color else 1, -1, -1)
     if size is None or pixels.shape[1:] == (size, size):
         return pixels
-    resized = torch.nn.functional.interpolate(pixels[None], (size, size), mode="bilinear", antialias=True)
-    return resized[0].clamp(0, 1)
+    return torch.nn.functional.interpolate(pixels[None], (size, size), mode="bilinear", antialias=True)[0].clamp(0, 1)
 
 
 def load_gray_images(images: Sequence[ImageLike], size: int) -> Float[Tensor, "count 1 size size"]:

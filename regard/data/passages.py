@@ -189,8 +189,7 @@ class PassageBatches(ResumableBatches[TextBatch]):
     def _plan_batches(self, epoch: int) -> list[IntArray]:
         """Plan batches of passages of similar length, in random order."""
         rng = Random(f"{self._seed} {epoch}")
-        noise = np.array([rng.random() for _ in range(len(self))])
-        order = np.argsort(self._passages.lengths + noise, kind="stable")
+        order = np.argsort([length + rng.random() for length in self._passages.lengths.tolist()], kind="stable")
         return shuffle(split_by_tokens(order, self._passages.lengths, self._max_tokens), rng)
 
 

@@ -207,8 +207,7 @@ class QuestionGenerator:
         draws = torch.rand(batch_size, 1, generator=generator)
         copies = 1 + (draws < TWO_COPIES_RATE).long() + (draws < THREE_COPIES_RATE).long()
         rank = torch.rand(shape, generator=generator).argsort(1)
-        repeated = labels.gather(1, rank.argmin(1, keepdim=True))
-        labels = torch.where(rank < copies, repeated, labels)
+        labels = torch.where(rank < copies, labels.gather(1, rank.argmin(1, keepdim=True)), labels)
         starts = (self._digit_counts.cumsum(0) - self._digit_counts)[labels]
         indices = starts + (torch.rand(shape, generator=generator) * self._digit_counts[labels]).long()
         return self.scenes.sample(generator, batch_size, self._digit_order[indices])

@@ -158,8 +158,7 @@ class SceneGenerator:
         smallest, largest = self.digit_sizes
         side = torch.randint(smallest, largest, (batch_size, self.num_digits), generator=generator)
         side = side + (2 * side >= smallest + largest)  # skips the size that is neither small nor large
-        fractions = torch.rand(2, batch_size, self.num_digits, generator=generator)
-        left, top = (fractions * (self.size + 1 - side)).long()
+        left, top = (torch.rand(2, batch_size, self.num_digits, generator=generator) * (self.size + 1 - side)).long()
         return side, left, top
 
     def _is_ambiguous(self, side: Tensor, left: Tensor, top: Tensor) -> Bool[Tensor, " count"]:

@@ -49,7 +49,7 @@ SENTENCE_STARTERS = _word_set(
 )
 MAX_ABBREVIATION_LENGTH = 40  # characters; bounds the time for text without spaces
 INITIALS_PATTERN = re.compile(f"(?:{LETTER_PATTERN}\\.)*{LETTER_PATTERN}")
-WORD_OF_SEVERAL_LETTERS = re.compile(f"[\"'“‘(\\[]?{LETTER_PATTERN}{LETTER_PATTERN}")
+WORD_OF_SEVERAL_LETTERS = re.compile(f"[\"'“‘(\\[]?{LETTER_PATTERN}{LETTER_PATTERN}")  # not I
 NEXT_WORD = re.compile(f"[\"'“‘(\\[]*({LETTER_PATTERN}+)")
 LIST_MARKER_PATTERN = re.compile(r"[(\[]?(?:\d{1,3}|[a-zA-Z])")  # 1. and a. before an item
 
@@ -115,8 +115,7 @@ def _is_sentence_end(line: str, sentence_start: int, stop: re.Match[str], has_ca
             return not is_before_lowercase
         if _is_han(following[0]):  # …… ends a Chinese sentence
             return marks.count("…") > 1 or len(marks) > 5
-        is_word = WORD_OF_SEVERAL_LETTERS.match(following) is not None  # not I
-        return is_before_space and is_word and next_letter.isupper()
+        return is_before_space and next_letter.isupper() and WORD_OF_SEVERAL_LETTERS.match(following) is not None
     is_quote_inside = bool(stop["after"]) and is_before_lowercase  # as in "Why?" she asked
     if any(mark in FINAL_STOPS for mark in marks):
         return not is_quote_inside

@@ -373,8 +373,7 @@ def shuffle(items: Sequence[ExampleT], rng: Random) -> list[ExampleT]:
         >>> shuffle("abc", Random(0))
         ['c', 'b', 'a']
     """
-    keys = [rng.random() for _ in items]
-    return [items[i] for i in sorted(range(len(items)), key=keys.__getitem__)]
+    return [items[i] for i in sorted(range(len(items)), key=[rng.random() for _ in items].__getitem__)]
 
 
 def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True) -> list[IntArray]:

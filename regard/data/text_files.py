@@ -7,12 +7,11 @@ import json
 import lzma
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from regard.errors import DataError
+from regard.errors import DataError, closest
 
 __all__ = [
     "DECOMPRESSION_ERRORS", "OPENERS", "READ_ERRORS", "Paths", "TextFiles", "check_characters", "check_readable",
@@ -372,5 +371,5 @@ def _suggest_names(path: Path) -> str:
     if not path.parent.is_dir():
         return f": there is no folder {path.parent}."
     names = sorted(other.name for other in path.parent.iterdir())
-    near = get_close_matches(path.name, names, n=3, cutoff=0.5) or names[:3]
+    near = closest(path.name, names) or names[:3]
     return f"; the folder has {', '.join(near)}." if near else "; its folder is empty."

@@ -257,8 +257,7 @@ class Tokenizer:
         low, high = 0, len(text)  # `low` characters fit, `high` do not
         while high - low > 1:
             middle = (low + high) // 2
-            fits = len(self.encode(text[:middle])) <= max_tokens
-            low, high = (middle, high) if fits else (low, middle)
+            low, high = (middle, high) if len(self.encode(text[:middle])) <= max_tokens else (low, middle)
         return text[:low]
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -287,8 +286,7 @@ class Tokenizer:
             if saved["format"] != FORMAT_VERSION:
                 problem = f"{path} has format {saved['format']!r}, but this version of regard reads {FORMAT_VERSION}"
                 raise DataError(f"{problem}; load it with the version that saved it.")
-            vocabulary = Vocabulary.from_dict(saved)
-            return cls(saved["model_type"], vocabulary, bool(saved["nfkc"]), bool(saved["lowercase"]))
+            return cls(saved["model_type"], Vocabulary.from_dict(saved), bool(saved["nfkc"]), bool(saved["lowercase"]))
         except FileNotFoundError:
             raise DataError(f"There is no tokenizer {path}; training saves one in the run folder.") from None
         except DataError:

@@ -17,6 +17,7 @@ __all__ = ["GoldAlignment", "HeadError", "Link", "alignment_error_rate", "best_h
 
 Link = tuple[int, int]
 LinkSets = Sequence[Set[Link]]  # one for each sentence
+Alignments = Sequence[Alignment]
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,7 @@ def alignment_error_rate(predicted: LinkSets, sure: LinkSets, possible: LinkSets
 
 
 def best_head(
-    alignments: Sequence[Alignment],
-    gold: Sequence[GoldAlignment],
-    method: LinkMethod = "argmax",
-    threshold: float = 0.25,
+    alignments: Alignments, gold: Sequence[GoldAlignment], method: LinkMethod = "argmax", threshold: float = 0.25
 ) -> HeadError:
     """The layer and head with the lowest alignment error rate, the first one if several are equal.
 
@@ -171,8 +169,7 @@ def _parse_line(line: str, location: str) -> GoldAlignment:
     if len(fields) != 3:
         raise DataError(f"{location}: expected source, target and links separated by tabs, not {len(fields)} fields")
     source, target = fields[0].split(), fields[1].split()
-    sure: set[Link] = set()
-    possible: set[Link] = set()
+    links: dict[str, set[Link]] = {"-": set(), "?": set()}
     for text in fields[2].split():
         match = re.fullmatch(r"([0-9]+)([-?])([0-9]+)", text)
         if match is None:
@@ -181,5 +178,5 @@ def _parse_line(line: str, location: str) -> GoldAlignment:
         if i >= len(source) or j >= len(target):
             sizes = f"{len(source)} and {len(target)} words"
             raise DataError(f"{location}: link {text} is outside the sentences of {sizes}; words are counted from 0")
-        (sure if match[2] == "-" else possible).add((i, j))
-    return GoldAlignment(tuple(source), tuple(target), frozenset(sure), frozenset(sure | possible))
+        links[match[2]].add((i, j))
+    return GoldAlignment(tuple(source), tuple(target), frozenset(links["-"]), frozenset(links["-"] | links["?"]))

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
@@ -125,17 +126,17 @@ def fit(
     >>> fit(nn.Linear(2, 1), loss_fn, Noise(), config, RunFolder(tempfile.mkdtemp()), log=lambda line: None).step
     3
     """
-    if lower_is_better is None:
-        if validate is not None and config.monitor != "loss":
-            raise ConfigError(f"monitor={config.monitor}: fit needs lower_is_better for this metric")
-        lower_is_better = True
-    trainer = Trainer(Objective(model, loss_fn), config, run, validate, lower_is_better)
+    if lower_is_better is None and validate is not None and config.monitor != "loss":
+        raise ConfigError(f"monitor={config.monitor}: fit needs lower_is_better for this metric")
+    trainer = Trainer(Objective(model, loss_fn), config, run, validate, lower_is_better is not False)
     with trainer.open(log, compile_mode), StopSignal() as stop_signal:
         progress, optimizer = trainer.progress, trainer.optimizer
         stream = batches.batches(progress.data_position)
         while not (stop_reason := progress.stop_reason(config)) and not trainer.interrupted:
             trainer.seed()
-            items = [_next_batch(stream, progress.step) for _ in range(config.grad_accumulation)]
+            items = list(islice(stream, config.grad_accumulation))
+            if len(items) < config.grad_accumulation:
+                raise DataError(f"the batches ended at step {progress.step}; a batch source must start again by itself")
             sums, count = trainer.backward([batch for batch, _ in items])
             sums, count = trainer.reduce_sums(sums, count, stop_signal.is_set)
             # DistributedDataParallel averages over processes; the sum over all tokens is needed
@@ -159,12 +160,6 @@ def fit(
         best = progress.best, progress.best_step, progress.scores
         reason = stop_reason or "interrupted"
         return TrainingResult(progress.step, reason, not stop_reason, *best, trainer.elapsed_seconds())
-
-
-def _next_batch(stream: Iterator[tuple[Any, dict[str, Any]]], step: int) -> tuple[Any, dict[str, Any]]:
-    for item in stream:
-        return item
-    raise DataError(f"the batches ended at step {step}; a batch source must start again after its last batch")
 
 
 def _check_finite(loss: float, grad_norm: float, trainer: Trainer) -> None:

@@ -118,9 +118,8 @@ class MetricsLogger:
             is_best: whether the monitored metric is the best so far
             seconds: time of the validation
         """
-        step = self.progress.step
-        point = {"step": step, "valid": dict(scores), "train_seconds": self.progress.seconds, "seconds": seconds}
-        self._write_point(point)
+        step, valid = self.progress.step, dict(scores)
+        self._write_point({"step": step, "valid": valid, "train_seconds": self.progress.seconds, "seconds": seconds})
         parts = [f"step {step:,}", "validation", *(f"{name} {format_number(value)}" for name, value in scores.items())]
         self.log_line("   ".join([*parts, *["(best)"] * is_best, format_duration(seconds)]))
         if time.perf_counter() - self._plotted_at > PLOT_INTERVAL:

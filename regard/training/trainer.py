@@ -6,7 +6,7 @@ import contextlib
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -283,8 +283,9 @@ class Trainer:
         self.logger.log_line(f"resumed from step {self.progress.step:,}")
         weights.load_into(self.objective.model, latest.model, str(latest.path))
         if isinstance(self.objective.loss_fn, nn.Module):
-            weights.load_into(self.objective.loss_fn, _below(latest.training, "loss/"), str(latest.path))
-        tensors = _below(latest.training, "optimizer/")
+            loss_state = weights.select_prefix(latest.training, "loss/")
+            weights.load_into(self.objective.loss_fn, loss_state, str(latest.path))
+        tensors = weights.select_prefix(latest.training, "optimizer/")
         optim.restore_optimizer(self.optimizer, self.objective.parameter_names(), tensors)
         self.last_saved = (self.progress.step, self.progress.last_validated_step)
         for step, path in checkpoint.list_steps(self.run.recent).items():
@@ -297,16 +298,14 @@ class Trainer:
         Args:
             stop_reason: "" if the training was interrupted
         """
-        if not stop_reason:
-            self.logger.flush_point()
-            self.save()
-            command = f"regard resume {self.run.folder}"
-            self.logger.log_line(f"stopped at step {self.progress.step:,}; resume with: {command}")
-            return
-        if self.progress.last_validated_step != self.progress.step:
+        if stop_reason and self.progress.last_validated_step != self.progress.step:
             self.validate()
         self.logger.flush_point()
         self.save()
+        if not stop_reason:
+            command = f"regard resume {self.run.folder}"
+            self.logger.log_line(f"stopped at step {self.progress.step:,}; resume with: {command}")
+            return
         if self.dist_context.is_main and (paths := self._weights_to_average(self.progress.step)):
             self._average(list(paths.values()))
         self.logger.plot()
@@ -351,8 +350,3 @@ class Trainer:
         recent = checkpoint.list_steps(self.run.recent)
         chosen = [number for number in recent if number <= step][-self.config.average_last :]
         return {number: recent[number] for number in chosen} if self.config.average_last else {}
-
-
-def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -18,7 +19,7 @@ from regard.training.distributed import distributed_context
 
 __all__ = [
     "average_weights", "from_safetensors", "load_into", "load_weights", "resolve_device", "retain_freed_memory",
-    "save_weights", "to_safetensors",
+    "save_weights", "select_prefix", "to_safetensors",
 ]  # fmt: skip
 
 # Parameters of mallopt, from malloc.h of the GNU C library.
@@ -108,8 +109,21 @@ def load_weights(path: Path, prefix: str = "") -> dict[str, Tensor]:
         raise RunNotFoundError(f"no weights in {path}: no such file") from None
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointCorruptError(f"{path} is damaged or not a safetensors file: {error}") from None
-    start = f"{prefix}." if prefix else ""
-    return {name[len(start) :]: tensor for name, tensor in tensors.items() if name.startswith(start)}
+    return select_prefix(tensors, f"{prefix}.") if prefix else tensors
+
+
+def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it.
+
+    Args:
+        tensors: tensors by name
+        prefix: the beginning, with its separator
+
+    Example:
+        >>> select_prefix({"loss/weight": torch.ones(1), "optimizer/step": torch.ones(1)}, "loss/")
+        {'weight': tensor([1.])}
+    """
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
@@ -191,13 +205,12 @@ def resolve_device(name: str) -> torch.device:
         >>> resolve_device("cpu")
         device(type='cpu')
     """
-    is_available: dict[str, Callable[[], bool]]
-    is_available = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    backends: dict[str, Any] = {"cuda": torch.cuda, "mps": torch.backends.mps}
     if name == "auto":
-        name = next((device for device in is_available if is_available[device]()), "cpu")
+        name = next((device for device, backend in backends.items() if backend.is_available()), "cpu")
         if name == "mps" and distributed_context().world_size > 1:
             name = "cpu"  # gradients cannot be summed on mps
-    if name in is_available and not is_available[name]():
+    if name in backends and not backends[name].is_available():
         missing = "CUDA device" if name == "cuda" else "Apple GPU"
         raise UnsupportedError(f"device={name}: no {missing} found; use device=auto or device=cpu")
     if name == "cuda":
