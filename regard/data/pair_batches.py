@@ -27,7 +27,7 @@ EncodedPair = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True)
 class PairBatch(TensorBatch):
-    """Sentence pairs of similar length, padded with `PAD_ID`.
+    """Sentence pairs of similar length, padded with `PAD_ID`; `num_tokens` counts the target tokens to predict.
 
     Every source ends with `EOS_ID`; every target begins with `BOS_ID` and ends with `EOS_ID`; lengths count these.
 
