@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from random import Random
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,11 @@ DataPosition = dict[str, Any]  # plain values, for JSON
 ExampleT = TypeVar("ExampleT")
 BatchT = TypeVar("BatchT")
 ChunkPlan = tuple[Sequence[Any], Callable[[Any], BatchT]]  # the rows of each batch, and what makes one of them
-SelfBatch = TypeVar("SelfBatch", bound="TensorBatch")
-SelfRows = TypeVar("SelfRows", bound="TensorRows")
+if TYPE_CHECKING:
+    SelfBatch = TypeVar("SelfBatch", bound="TensorBatch")
+    SelfRows = TypeVar("SelfRows", bound="TensorRows")
+else:  # the shape checks of the tests would evaluate the bounds before the classes exist
+    SelfBatch, SelfRows = TypeVar("SelfBatch"), TypeVar("SelfRows")
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,8 @@ class TensorBatch:
     """Base of all batches: a dataclass whose fields are tensors, or tuples of tensors, with one row per example.
 
     `padded` names the fields that are padded along their second dimension, with the field of their lengths; shards drop
-    the columns that none of their rows needs. `shared` names the fields that have no rows, so that every shard has all
-    of them. `num_tokens` is the number of predictions that the loss is averaged over: by default all tokens of the last
-    padded field except for the first one of each row.
+    the columns that none of their rows needs. `shared` names the fields without rows, which each shard has. The loss is
+    averaged over `num_tokens`: by default the tokens of the last padded field except for the first one of each row.
 
     Example:
         >>> from regard.data.pair_batches import PairBatch
@@ -143,10 +145,7 @@ class TensorRows:
         """Join examples whose tensors have equal sizes.
 
         Args:
-            parts: the examples.
-
-        Returns:
-            All examples, in order.
+            parts: the examples, whose order remains.
         """
         return cls(*map(_concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
 
@@ -155,9 +154,6 @@ class TensorRows:
 
         Args:
             count: their number.
-
-        Returns:
-            The examples.
         """
         return self[:count]
 
@@ -360,14 +356,11 @@ class InMemoryBatches(ResumableBatches[BatchT], Generic[ExampleT, BatchT]):
 
 
 def shuffle(items: Sequence[ExampleT], rng: Random) -> list[ExampleT]:
-    """Return items in random order, each by one number from 0 to 1.
+    """Return items in random order.
 
     Args:
         items: the items.
-        rng: the source of randomness.
-
-    Returns:
-        The items.
+        rng: the source of randomness, of which one number is drawn for each item.
 
     Example:
         >>> shuffle("abc", Random(0))

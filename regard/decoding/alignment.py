@@ -100,11 +100,9 @@ class Alignment:
         Args:
             side: "source" or "target"
         """
-        words: tuple[str, ...] | None = getattr(self, f"{side}_words")
-        if words is not None:
-            return words
-        tokens = getattr(self, side)
-        return tuple("".join(tokens[p] for p in group).strip("▁") for group in self.word_groups(side))
+        words, tokens = getattr(self, f"{side}_words"), getattr(self, side)
+        texts = ("".join(tokens[p] for p in group).strip("▁") for group in self.word_groups(side))
+        return tuple(texts) if words is None else words
 
     def select_head(self, layer: int | None = None, head: int | None = None) -> Alignment:
         """The alignment of one layer and head; None averages over them. Both axes remain.

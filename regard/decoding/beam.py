@@ -100,7 +100,7 @@ def run_beam_search(
         coverage.update()
         is_eos = continuations.token == specials.eos
         any_eos = bool(is_eos.any())
-        first, finished = continuations.take(config.beam_size), None
+        first, finished = Continuations(*(column[:, : config.beam_size] for column in continuations)), None
         unfinished = _take_unfinished(continuations, is_eos, config.beam_size) if any_eos else first
         columns = _to_columns(beams, unfinished, coverage, config.length_norm(length))
         is_eos = is_eos[:, : config.beam_size]
@@ -219,10 +219,6 @@ class Continuations(NamedTuple):
     token: Int[Tensor, "sentences places"]
     parent: Int[Tensor, "sentences places"]
     log_prob: Float[Tensor, "sentences places"]
-
-    def take(self, count: int) -> Continuations:
-        """The first `count`."""
-        return Continuations(*(column[:, :count] for column in self))
 
 
 class ContinuationRanker:

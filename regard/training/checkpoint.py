@@ -20,7 +20,7 @@ from regard.training.weights import from_safetensors, to_safetensors
 
 __all__ = ["Checkpoint", "list_steps", "load", "load_latest", "remove_unfinished", "save"]
 
-NamedTensors = Mapping[str, Tensor]
+StateDict = Mapping[str, Tensor]
 FORMAT = 2
 MODEL_FILE, TRAINING_FILE, STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
 TEMP_PREFIX = ".unfinished-"
@@ -48,7 +48,7 @@ class Checkpoint:
         return int(self.state["step"])
 
 
-def save(folder: Path, model: NamedTensors, training: NamedTensors, state: Mapping[str, Any], keep: int = 3) -> Path:
+def save(folder: Path, model: StateDict, training: StateDict, state: Mapping[str, Any], keep: int = 3) -> Path:
     """Write the checkpoint of state["step"], then remove old ones.
 
     Everything is written to a folder with a temporary name and synced to the disk, then the folder is renamed: a crash

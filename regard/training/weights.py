@@ -119,6 +119,9 @@ def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tenso
         tensors: tensors by name
         prefix: the beginning, with its separator
 
+    Returns:
+        The tensors by name.
+
     Example:
         >>> select_prefix({"loss/weight": torch.ones(1), "optimizer/step": torch.ones(1)}, "loss/")
         {'weight': tensor([1.])}
@@ -146,9 +149,9 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> 
     expected = module.state_dict()
     problems = [f"{name} is missing there" for name in expected if name not in tensors]
     problems += [f"{name} is not in this model" for name in tensors if name not in expected]
-    shapes = {name: (tensors[name].shape, here.shape) for name, here in expected.items() if name in tensors}
+    shapes = {name: (tensors[name].shape, tensor.shape) for name, tensor in expected.items() if name in tensors}
     different = {name: map(_format_shape, pair) for name, pair in shapes.items() if pair[0] != pair[1]}
-    problems += [f"{name} is {there} there and {here} here" for name, (there, here) in different.items()]
+    problems += [f"{name} is {other} there and {own} here" for name, (other, own) in different.items()]
     if problems:
         more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise WeightsMismatchError(f"the weights of {origin} do not fit: {'; '.join(problems[:5])}{more}")
