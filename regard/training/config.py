@@ -49,7 +49,7 @@ class TrainingConfig(Config):
     )
     monitor: str = option("loss", MONITOR_HELP)
     keep_checkpoints: int = option(3, "number of checkpoints to keep", ge=1, resumable=True, neutral=True)
-    average_last: int = option(0, "number of last validations whose weights are averaged at the end", ge=0)
+    average_last: int = option(0, "number of last validations whose saved weights are averaged at the end", ge=0)
     seed: int = option(0, "seed of all random numbers", ge=0, lt=1 << 63)
     device: DeviceName = option("auto", "auto: cuda, else mps, else cpu", neutral=True)
     precision: Precision = option("float32", "dtype of matrix products")

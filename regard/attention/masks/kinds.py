@@ -210,7 +210,7 @@ class DocumentMask(Mask):
 
 
 def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
-    """The first ``lengths`` keys of each sequence are visible; the keys after them are padding.
+    """The first keys of each sequence are visible, as many as its length; the keys after them are padding.
 
         visible(i, j) = j < lengths[batch]
 

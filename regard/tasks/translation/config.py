@@ -48,7 +48,9 @@ class TranslationConfig(TrainingConfig):
         "folder with the recipe's data; download: fetch it (recipes multi30k, multi30k-tok, tatoeba-*, g2p)",
         path=True,
     )
-    language_pair: str | None = option(None, "source and target language of the recipe's data, such as en-de")
+    language_pair: str | None = option(
+        None, "source and target language, such as en-de; selects data and BLEU tokenizer"
+    )
     max_length: int = option(256, "maximum length of a sentence in tokens", ge=1)
     overflow: Literal["drop", "truncate", "error"] = option(
         "drop", "what to do with longer sentences; the report says how many there are"
@@ -68,12 +70,12 @@ class TranslationConfig(TrainingConfig):
         False, "Unicode normalization NFKC, which unifies full-width letters and the like", inherit=True
     )
     lowercase: bool = option(False, "convert all text to lower case", inherit=True)
-    batch_tokens: int = option(4096, "tokens per batch, counted as rows times the longest row", ge=1)
+    batch_tokens: int = option(4096, "tokens per batch with padding: sentences times the longest sentence", ge=1)
     # model
     model: Literal["rnn", "transformer"] = option("rnn", "architecture of encoder and decoder")
     embed_dim: _Size = option(
         None,
-        "size of token embeddings, in a transformer of all hidden states; auto: hidden_dim (rnn), 512 (transformer)",
+        "size of token embeddings (transformer: and of hidden states); auto: hidden_dim (rnn), 512 (transformer)",
         ge=1,
         auto=True,
     )
@@ -86,13 +88,13 @@ class TranslationConfig(TrainingConfig):
     )
     score: _Text = option(
         None,
-        "score function of attention to the source; auto: additive (rnn), scaled-dot (transformer); `regard mechanisms"
+        "score function of cross-attention; auto: additive (rnn), scaled-dot (transformer); `regard mechanisms"
         " --kind score` lists them",
         auto=True,
     )
     normalize: str | None = option(
         None,
-        "normalizer of attention to the source (softmax, sparsemax, ...); auto: the default of the score function;"
+        "normalizer of cross-attention (softmax, sparsemax, ...); auto: the default of the score function;"
         " `regard mechanisms --kind normalizer` lists them",
         auto=True,
     )
