@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 from regard.errors import InputError, RequestError
 
-__all__ = ["BatchingWorker", "Job", "Limits", "shutdown_error"]
+__all__ = ["BatchingWorker", "Job", "Limits", "current_client", "shutdown_error", "stopped_error"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Item = TypeVar("Item")
+current_client: ContextVar[str] = ContextVar("current_client", default="")  # the address that a request comes from
 MAX_DELAYS = 10  # the longest wait of a batch for further requests, in units of `batch_delay`
 
 
@@ -33,13 +35,15 @@ class Limits:
         max_inputs: inputs of a request
         max_candidates: candidates of an input, such as the hypotheses of a beam search
         max_points: queries, and keys, of the playground
-        max_queued: inputs of all requests that wait for the model; above it, 429
-        max_requests: open requests; above it, 429
+        max_queued: inputs of all requests that wait for the model; above it, 429 to the client that sent the most
+        max_requests: requests that are accepted and wait for their response; above it, 429
         timeout: seconds from a request to its response; after it, 504
         max_batch_size: inputs of several requests that are computed as one batch
         batch_delay: seconds that a batch waits for one more request
         max_explanations: explanations that are kept for further requests
         max_explanation_bytes: their bytes
+        max_total_body_bytes: bytes of all open requests; above it, 429
+        max_total_pixels: pixels of the images of all open requests; above it, 429, or 413 for a single request
 
     Example:
         >>> Limits(max_inputs=8).timeout
@@ -59,6 +63,8 @@ class Limits:
     batch_delay: float = 0.005
     max_explanations: int = 32
     max_explanation_bytes: int = 512_000_000
+    max_total_body_bytes: int = 64_000_000
+    max_total_pixels: int = 100_000_000
 
 
 @dataclass(eq=False)
@@ -70,6 +76,8 @@ class Job:
         work: returns a result for each item
         items: the inputs
         result: of all items
+        turn: its place in the queue; a client's next job comes as many turns later as this one has items
+        client: who sent it
         arrived_at: time of `time.monotonic`
     """
 
@@ -77,6 +85,8 @@ class Job:
     work: Callable[[Any], Sequence[Any]]
     items: Sequence[Any]
     result: asyncio.Future[Any]
+    turn: int
+    client: str = field(default_factory=current_client.get)
     arrived_at: float = field(default_factory=time.monotonic)
 
     def resolve(self, outcome: Any) -> None:
@@ -87,9 +97,11 @@ class Job:
 
 
 class BatchingWorker:
-    """Computes jobs in the order of their arrival, those of equal keys in batches.
+    """Computes jobs in one thread: those of all clients in turn, and jobs of equal keys in batches.
 
-    A job that would have to wait too long is refused at once, and none waits longer than `limits.timeout`.
+    A job that would have to wait too long is refused at once, and none waits longer than `limits.timeout`. In a full
+    queue, the job of a client with few inputs replaces the last job of one with many. Jobs whose clients are gone are
+    dropped.
 
     Args:
         limits: of waiting and of batches
@@ -98,7 +110,9 @@ class BatchingWorker:
 
     def __init__(self, limits: Limits, on_batch: Callable[[int], None] = lambda size: None) -> None:
         self._limits, self._on_batch = limits, on_batch
-        self._queue: deque[Job] = deque()
+        self._queue: list[Job] = []  # by turn
+        self._running: list[Job] = []
+        self._turn, self._next_turns = 0, dict[str, int]()  # of the last batch, and of the next job of each client
         self._changed = threading.Condition()
         self._num_queued, self._seconds_per_item = 0, 0.0
         self._last_arrival = self._last_finish = 0.0
@@ -113,13 +127,13 @@ class BatchingWorker:
 
     @property
     def is_full(self) -> bool:
-        """Whether even one more item would be refused."""
-        return self._num_queued >= self._limits.max_queued
+        """Whether even one more item of the current client would be refused."""
+        return self._num_queued >= self._limits.max_queued and not self._is_before_last(self._next_turn())
 
     @property
     def is_alive(self) -> bool:
-        """Whether jobs are accepted."""
-        return self._thread.is_alive() and not self._is_closed
+        """Whether jobs are computed."""
+        return self._thread.is_alive()
 
     async def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a call in the computing thread."""
@@ -139,13 +153,22 @@ class BatchingWorker:
             work: returns a result for each item; its items may be those of several jobs
             items: of this job
         """
-        job = Job(batch_key, work, items, asyncio.get_running_loop().create_future())
+        job = Job(batch_key, work, items, asyncio.get_running_loop().create_future(), self._next_turn())
         self._enqueue(job)
         try:
             return await asyncio.wait_for(job.result, self._limits.timeout)
         except asyncio.TimeoutError:
             message = f"The response took longer than {self._limits.timeout:g} seconds; send fewer inputs at once"
             raise RequestError(504, "timeout", message) from None
+        finally:
+            with self._changed:
+                if job in self._queue:  # the client is gone, or the time is over
+                    self._drop(job)
+
+    def check_abandoned(self) -> None:
+        """Stop the running batch, by an error, if nobody waits for it. Called in the computing thread."""
+        if all(job.result.done() for job in self._running):
+            raise RequestError(499, "abandoned", "The clients of this batch are gone")
 
     def busy_error(self) -> RequestError:
         """The refusal of a request that would wait too long."""
@@ -160,25 +183,47 @@ class BatchingWorker:
             self._changed.notify()
         self._thread.join()
 
+    def _next_turn(self) -> int:
+        return max(self._turn, self._next_turns.get(current_client.get(), 0))
+
+    def _is_before_last(self, turn: int) -> bool:
+        return bool(self._queue) and turn < self._queue[-1].turn
+
     def _enqueue(self, job: Job) -> None:
         with self._changed:
             if self._is_closed:
                 raise shutdown_error()
-            if self._num_queued and self._num_queued + len(job.items) > self._limits.max_queued:
-                raise self.busy_error()
+            if not self.is_alive:
+                raise stopped_error()
+            while self._num_queued and self._num_queued + len(job.items) > self._limits.max_queued:
+                if not self._is_before_last(job.turn):
+                    raise self.busy_error()
+                last = self._queue[-1]
+                self._drop(last)
+                _resolve_all([last], [self.busy_error()])
             self._num_queued += len(job.items)
+            self._next_turns[job.client] = job.turn + len(job.items)
             self._last_arrival = job.arrived_at
-            self._queue.append(job)
+            bisect.insort(self._queue, job, key=lambda one: one.turn)
             self._changed.notify()
 
+    def _drop(self, job: Job) -> None:
+        self._queue.remove(job)
+        self._num_queued -= len(job.items)
+
     def _loop(self) -> None:
-        while jobs := self._wait_for_batch():
-            started_at = time.monotonic()
-            waiting = [job for job in jobs if not job.result.done()]
-            if waiting:
-                _resolve_all(waiting, _compute(waiting))
-                self._on_batch(sum(len(job.items) for job in waiting))
-            self._finish(jobs, started_at)
+        try:
+            while jobs := self._wait_for_batch():
+                started_at = time.monotonic()
+                self._running = [job for job in jobs if not job.result.done()]
+                if self._running:
+                    _resolve_all(self._running, _compute(self._running))
+                    self._on_batch(sum(len(job.items) for job in self._running))
+                self._finish(jobs, started_at)
+                jobs.clear()  # free the inputs while nothing is computed
+                self._running = []
+        finally:  # jobs remain only if the thread ends by a fault
+            _resolve_all([*self._running, *self._queue], [stopped_error()] * (len(self._running) + len(self._queue)))
 
     def _finish(self, jobs: list[Job], started_at: float) -> None:
         with self._changed:
@@ -186,18 +231,19 @@ class BatchingWorker:
             self._num_queued -= count
             self._last_finish = time.monotonic()
             self._seconds_per_item += 0.2 * ((self._last_finish - started_at) / count - self._seconds_per_item)
+            self._next_turns = {client: turn for client, turn in self._next_turns.items() if turn > self._turn}
 
     def _wait_for_batch(self) -> list[Job]:
-        """The oldest job and those of its key; none if the worker is closed and all is computed."""
+        """The next job and those of its key; none if the worker is closed and all is computed."""
         with self._changed:
-            while not self._queue and not self._is_closed:
-                self._changed.wait()
-            while self._queue and not self._is_closed and (delay := self._remaining_delay()) > 0:
+            while not self._is_closed and (delay := self._remaining_delay()) != 0:
                 self._changed.wait(delay)
             return self._pop_batch()
 
-    def _remaining_delay(self) -> float:
+    def _remaining_delay(self) -> float | None:
         """How long to wait for further jobs. Clients that just got a response ask again, so it counts from then."""
+        if not self._queue:
+            return None
         first, now = self._queue[0], time.monotonic()
         count = sum(len(job.items) for job in self._queue if job.batch_key == first.batch_key)
         if first.batch_key is None or count >= self._limits.max_batch_size:
@@ -205,7 +251,7 @@ class BatchingWorker:
         delay = self._limits.batch_delay
         quiet = now - max(self._last_arrival, self._last_finish)
         waited = now - max(first.arrived_at, self._last_finish)
-        return min(delay - quiet, MAX_DELAYS * delay - waited)
+        return max(0.0, min(delay - quiet, MAX_DELAYS * delay - waited))
 
     def _pop_batch(self) -> list[Job]:
         batch: list[Job] = []
@@ -216,6 +262,7 @@ class BatchingWorker:
                 batch.append(job)
                 count += len(job.items)
                 self._queue.remove(job)
+        self._turn = batch[0].turn if batch else self._turn
         return batch
 
 
@@ -224,15 +271,21 @@ def shutdown_error() -> RequestError:
     return RequestError(503, "stopping", "The server is stopping; ask another, or later", {"Retry-After": "5"})
 
 
+def stopped_error() -> RequestError:
+    """The refusal after the computing thread has ended by a fault."""
+    return RequestError(503, "model_stopped", "The model has stopped; restart the server, its log says why")
+
+
 def _compute(jobs: list[Job]) -> list[Any]:
     """The results of each job, or its error: a batch that fails is computed again without the job at fault."""
     items = [item for job in jobs for item in job.items]
     try:
         outputs = iter(jobs[0].work(items))
         return [[next(outputs) for _ in job.items] for job in jobs]
-    except Exception as error:
-        if len(jobs) == 1:
-            return [error]
+    except BaseException as fault:  # extensions of tokenizers raise panics that are no Exception
+        error = fault if isinstance(fault, Exception) else RuntimeError(repr(fault)).with_traceback(fault.__traceback__)
+        if len(jobs) == 1 or all(job.result.done() for job in jobs):
+            return [error] * len(jobs)
         index = _find_job(jobs, error)
         if index is None:
             return [result for job in jobs for result in _compute([job])]

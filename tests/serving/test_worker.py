@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from regard.errors import InputError, RequestError
-from regard.serving.worker import BatchingWorker, Limits
+from regard.serving.worker import BatchingWorker, Limits, current_client
 
 
 def run_in_thread(coroutine):
@@ -198,3 +198,71 @@ def test_a_closed_worker_finishes_its_jobs_and_refuses_new_ones(make_worker):
         await closing
 
     run_in_thread(ask())
+
+
+def ask_as(client, worker, *arguments):
+    """A task that submits items in the name of a client."""
+
+    async def submit():
+        current_client.set(client)
+        return await worker.submit_items(*arguments)
+
+    return asyncio.create_task(submit())
+
+
+def test_clients_are_served_in_turn(make_worker):
+    worker, gate = make_worker(max_batch_size=2), threading.Event()
+    work = Doubling(gate)
+
+    async def ask():
+        tasks = [ask_as("greedy", worker, None, work, [0])]
+        await wait_for_start(work)
+        tasks += [ask_as("greedy", worker, None, work, [item]) for item in (1, 2, 3)]
+        await asyncio.sleep(0.02)
+        tasks += [ask_as("polite", worker, None, work, [item]) for item in (11, 12)]
+        await asyncio.sleep(0.02)
+        gate.set()
+        await asyncio.gather(*tasks)
+
+    run_in_thread(ask())
+    assert [item for (item,) in work.batches] == [0, 11, 1, 12, 2, 3]
+
+
+def test_a_full_queue_takes_from_the_client_with_the_most_inputs(make_worker):
+    worker, gate = make_worker(max_queued=6), threading.Event()
+    work = Doubling(gate)
+
+    async def ask():
+        tasks = [ask_as("greedy", worker, None, work, [0])]
+        await wait_for_start(work)
+        tasks += [ask_as("greedy", worker, None, work, [item]) for item in (1, 2, 3, 4, 5)]
+        await asyncio.sleep(0.02)
+        assert not worker.is_full  # another client could take the place of the last job
+        current_client.set("greedy")
+        assert worker.is_full
+        tasks.append(ask_as("greedy", worker, None, work, [6]))
+        tasks.append(ask_as("polite", worker, None, work, [11, 12]))
+        await asyncio.sleep(0.02)
+        assert worker.num_queued == 6
+        gate.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    results = run_in_thread(ask())
+    assert [getattr(one, "http_status", one) for one in results] == [[0], [2], [4], [6], 429, 429, 429, [22, 24]]
+
+
+def test_a_job_that_is_canceled_leaves_the_queue(make_worker):
+    worker, gate = make_worker(batch_delay=0.05), threading.Event()
+    work = Doubling(gate)
+
+    async def ask():
+        first = asyncio.create_task(worker.submit_items("a", work, [1]))
+        await asyncio.sleep(0.01)
+        first.cancel()  # while its batch waits for more
+        await asyncio.sleep(0.1)
+        assert worker.num_queued == 0
+        gate.set()
+        return await worker.submit_items("a", work, [2])
+
+    assert run_in_thread(ask()) == [4]
+    assert work.batches == [[2]]
