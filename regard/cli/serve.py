@@ -38,6 +38,13 @@ def serve(
             envvar="REGARD_TOKEN", show_envvar=False, help="Token that requests must send; better set in REGARD_TOKEN."
         ),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name of the server, such as that of a proxy; can be repeated."),
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="The path under which a proxy serves the page, such as /model.")
+    ] = "",
     device: Device = "auto",
     engine: Engine = None,
 ) -> None:
@@ -51,16 +58,18 @@ def serve(
 
     require_extra("fastapi", extra="serve")
     require_extra("uvicorn", extra="serve")
-    if token and not (token.isascii() and token.isprintable() and " " not in token):
+    if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
         raise UsageError("invalid token: expected ASCII letters, digits and signs without spaces")
-    secret = token or None
+    security = {"host": host, "allow_hosts": allow_host or [], "root_path": root_path, "token": token}
     with _listen(host, port) as listener:  # first: a port in use is refused before a model is loaded
-        app = _build_app(run, host, device, engine, secret)
-        if not _is_loopback(host) and secret is None:
+        app = _build_app(run, device, engine, security)
+        if not _is_loopback(host) and token is None:
             print_status(
                 f"regard: everybody who can reach {host} can use this server; --token requires a token, and"
                 " 127.0.0.1 is this machine only"
             )
+        from regard.serving.server import run_server
+
         address = _format_address(host, listener.getsockname()[1], lang)
         typer.echo(f"regard: {address} (Ctrl-C stops)")
         sys.stdout.flush()
@@ -68,16 +77,14 @@ def serve(
             import webbrowser
 
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        from regard.serving.server import run_server
-
         run_server(app, listener)
 
 
-def _build_app(run: Path | None, host: str, device: str, engine: str | None, token: str | None) -> FastAPI:
+def _build_app(run: Path | None, device: str, engine: str | None, security: dict[str, Any]) -> FastAPI:
     from regard.serving import build_app
 
     if run is None:
-        return build_app(host=host, token=token)
+        return build_app(**security)
     from regard.tasks import recipe_name
 
     device = check_device(device) if engine in (None, "torch") else "cpu"
@@ -88,7 +95,7 @@ def _build_app(run: Path | None, host: str, device: str, engine: str | None, tok
         model = loading.submit(_load_and_warm_up, run, device, engine).result()
     if not model.inputs:
         raise UnsupportedError(f"{run} takes no input, so it cannot be served; use regard evaluate or regard show")
-    return build_app(model, about={"run": run.resolve().name, "recipe": recipe}, host=host, token=token)
+    return build_app(model, about={"run": run.resolve().name, "recipe": recipe}, **security)
 
 
 def _load_and_warm_up(run: Path, device: str, engine: str | None) -> Any:

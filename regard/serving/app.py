@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
+from starlette._utils import get_route_path
 
 from regard._version import __version__
 from regard.config import Config
@@ -22,7 +25,7 @@ from regard.serving.middleware import Metrics, MetricsMiddleware, SecurityMiddle
 from regard.serving.playground import make_playground_router
 from regard.serving.routes import make_predict_router, make_status_router
 from regard.serving.schemas import decode_inputs, install_error_handlers, make_options
-from regard.serving.worker import BatchingWorker, Limits, shutdown_error
+from regard.serving.worker import BatchingWorker, Limits, shutdown_error, stopped_error
 from regard.tasks.abilities import Alignable, Scorable, Tokenizable
 from regard.tasks.predictor import Predictor
 from regard.tasks.registry import find_task
@@ -56,6 +59,11 @@ class ServerState:
         self.verb = None if task is None else task.verb
         self.is_stopping = False  # whether new requests are refused
         self.num_active = 0  # requests that were accepted and are not answered
+        self.waiting: set[int] = set()  # those of them whose response has not begun
+        self.num_body_bytes = 0  # of all open requests
+        self.readers: set[asyncio.Task[Any]] = set()  # requests whose body is read
+        self._pixels: dict[asyncio.Task[Any], int] = {}  # of the images of all open requests
+        self._pixel_lock, self._decoder = Lock(), ThreadPoolExecutor(1)  # images are decoded one after the other
         self.metrics = Metrics(lambda: self.worker.num_queued)
         self.worker = BatchingWorker(limits, self.metrics.count_batch)
         self.explanations = ExplanationStore(limits.max_explanations, limits.max_explanation_bytes)
@@ -77,18 +85,21 @@ class ServerState:
             return None
         if self.is_stopping:
             return shutdown_error()
-        is_full = path in self._model_paths and self.worker.is_full
-        if is_full or self.metrics.num_open > self.limits.max_requests:
+        is_model = path in self._model_paths
+        if is_model and not self.worker.is_alive:
+            return stopped_error()
+        if (is_model and self.worker.is_full) or len(self.waiting) >= self.limits.max_requests:
             return self.worker.busy_error()
         return None
 
     def describe_missing(self, request: Request) -> RegardError | None:
         """The error for an address under /v1/ that this model does not have."""
-        if request.method != "POST" or not request.url.path.startswith("/v1/"):
+        path = get_route_path(request.scope)
+        if request.method != "POST" or not path.startswith("/v1/"):
             return None
         if self.predictor is None:
             return RequestError(404, "no_model", "This server has no model, only the playground; start it with a RUN")
-        return UnsupportedError(f"this model has no {request.url.path}; it has {', '.join(self.capabilities)}")
+        return UnsupportedError(f"this model has no {path}; it has {', '.join(self.capabilities)}")
 
     def make_options(self, options: type[Config], body: BaseModel) -> Any:
         """The options of a request, within the limit of candidates."""
@@ -102,24 +113,41 @@ class ServerState:
 
     async def decode_inputs(self, values: list[Any]) -> list[Any]:
         """Inputs as the predictor takes them; images are decoded in a thread."""
+        task = asyncio.current_task()
         assert self.predictor is not None
-        inputs = self.predictor.inputs
-        if all(one.kind == "text" for one in inputs):
-            return decode_inputs(inputs, values, self.limits)
-        return await asyncio.to_thread(decode_inputs, inputs, values, self.limits)
+        assert task is not None
+        arguments = self.predictor.inputs, values, self.limits, partial(self._reserve_pixels, task)
+        if all(one.kind == "text" for one in self.predictor.inputs):
+            return decode_inputs(*arguments)
+        task.add_done_callback(self._release_pixels)
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, decode_inputs, *arguments)
+
+    def _reserve_pixels(self, task: asyncio.Task[Any], count: int) -> None:
+        """Count the pixels of an image until the task of its request ends."""
+        with self._pixel_lock:
+            limit, own = self.limits.max_total_pixels, count + self._pixels.get(task, 0)
+            if own > limit:
+                message = f"The images of the request have more than {limit:,} pixels together; send fewer at once"
+                raise RequestError(413, "too_many_pixels", message)
+            if count + sum(self._pixels.values()) > limit or task.done():
+                raise self.worker.busy_error()
+            self._pixels[task] = own
+
+    def _release_pixels(self, task: asyncio.Task[Any]) -> None:
+        with self._pixel_lock:
+            self._pixels.pop(task, None)
 
 
 def make_app(
-    predictor: Predictor[Any, Any, Any] | None, about: dict[str, Any], host: str, limits: Limits, token: str | None
+    predictor: Predictor[Any, Any, Any] | None, about: dict[str, Any], limits: Limits, **security: Any
 ) -> FastAPI:
     """The application; see `build_app`.
 
     Args:
         predictor: the model in use
         about: further fields of /v1/model
-        host: the name under which the application is reached
         limits: of requests
-        token: requests under /v1/ must send it
+        security: arguments of `SecurityMiddleware`
     """
     state = ServerState(predictor, about, limits)
     app = FastAPI(
@@ -142,7 +170,7 @@ def make_app(
             routers.append(make_explanation_router(state, predictor))
     for router in routers:
         app.include_router(router)
-    app.add_middleware(SecurityMiddleware, host=host, token=token, state=state)
+    app.add_middleware(SecurityMiddleware, state=state, **security)
     routes = {"/v1/openapi.json"}.union(*({route.path for route in one.routes} for one in routers))  # type: ignore[attr-defined]
     app.add_middleware(MetricsMiddleware, state=state, routes=routes)
     return app

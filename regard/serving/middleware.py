@@ -8,18 +8,20 @@ import hmac
 import ipaddress
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+from starlette._utils import get_route_path  # the path that is routed: the one to check
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard._version import __version__
 from regard.errors import RequestError
 from regard.serving.schemas import error_response
+from regard.serving.worker import current_client, shutdown_error
 
 if TYPE_CHECKING:
     from regard.serving.app import ServerState
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Metrics", "MetricsMiddleware", "SecurityMiddleware", "is_allowed_host"]
 
 PUBLIC_PATHS = ("/v1/health/live", "/v1/health/ready")  # without a token, for those who supervise the server
-MAX_DISCARDED = 16_000_000  # bytes of a body that is too large: read, so that its sender reads the response
+DISCARD_SECONDS = 1  # in which the rest of a refused body is read, so that its sender reads the response
+CLIENT_LEFT = 499  # in metrics: nobody read the response
 DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -117,7 +120,7 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started_at, status = time.perf_counter(), 500
+        started_at, status = time.perf_counter(), 0
 
         async def send_counted(message: Message) -> None:
             nonlocal status
@@ -130,56 +133,85 @@ class MetricsMiddleware:
         self.metrics.num_open += 1
         try:
             await self.app(scope, receive, send_counted)
+            status = status or CLIENT_LEFT
         finally:
             self.metrics.num_open -= 1
             method = scope["method"] if scope["method"] in ("GET", "POST") else "other"
-            self.metrics.count_request(self._route(scope), method, status, time.perf_counter() - started_at)
+            self.metrics.count_request(self._route(scope), method, status or 500, time.perf_counter() - started_at)
 
     def _route(self, scope: Scope) -> str:
         """One of few names: clients choose paths, and a metric for each would fill the memory."""
-        path: str = scope["route"].path if "route" in scope else scope["path"]
+        path: str = scope["route"].path if "route" in scope else get_route_path(scope)
         return path if path in self.routes else "other"
 
 
 class SecurityMiddleware:
     """Refuses requests to another host, of another site's page, without the token, too large, or at overload.
 
-    The state is asked whether a request can be accepted before anything of its body is parsed.
+    The body of a request is read after its token was checked, and parsed after the state was asked whether the request
+    can be accepted. A request whose client leaves is canceled.
 
     Args:
         app: the application
-        host: the name of the server
-        token: requests under /v1/ must send it, if it is not None
         state: limits and admission
+        host: the name of the server
+        allow_hosts: more names under which it is reached, each with or without a port
+        root_path: where a proxy serves the application
+        token: requests under /v1/ must send it, if it is not None
     """
 
-    def __init__(self, app: ASGIApp, host: str, token: str | None, state: ServerState) -> None:
-        self.app, self.host, self.state, self.limits = app, host, state, state.limits
+    def __init__(
+        self, app: ASGIApp, state: ServerState, host: str, allow_hosts: Sequence[str], root_path: str, token: str | None
+    ) -> None:
+        self.app, self.state, self.limits, self.host, self.root_path = app, state, state.limits, host, root_path
+        self.allow_hosts = [name.lower() for name in allow_hosts if name]
         self.token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers, path = Headers(scope=scope), scope["path"]
+        is_head, body = scope["method"] == "HEAD", bytearray()
+        scope["method"] = "GET" if is_head else scope["method"]
+        scope["root_path"] = self.root_path or scope.get("root_path", "")
+        current_client.set((scope.get("client") or [""])[0])
+
+        async def send_safely(message: Message) -> None:
+            self.state.waiting.discard(id(scope))  # before the client reads it, if it ever does
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            elif is_head:
+                message = {**message, "body": b""}
+            await send(message)
+
         try:
-            self._authorize(headers, path)
-            body = await self._read(headers, receive)
-            if (error := self.state.admission_error(path)) is not None:
-                raise error
+            await self._admit(scope, receive, body)
+            await self._answer(scope, bytes(body), receive, send_safely)
         except RequestError as refusal:
-            await error_response(refusal)(scope, receive, _with_security_headers(send))
-            return
-        self.state.num_active += 1
-        try:
-            await self.app(scope, _replay(body, receive), _with_security_headers(send))
+            await error_response(refusal)(scope, receive, send_safely)
         finally:
-            self.state.num_active -= 1
+            scope["method"] = "HEAD" if is_head else scope["method"]
+            self.state.num_body_bytes -= len(body)
+
+    async def _admit(self, scope: Scope, receive: Receive, body: bytearray) -> None:
+        """Check a request and read its body."""
+        headers, path = Headers(scope=scope), get_route_path(scope)
+        self._authorize(headers, path)
+        if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+            if scope["method"] == "GET":
+                raise RequestError(400, "unexpected_body", "A GET request has no body", {"Connection": "close"})
+            if scope["method"] == "POST" and path.startswith("/v1/") and path not in PUBLIC_PATHS:
+                await self._read(headers, receive, body)
+        if (error := self.state.admission_error(path)) is not None:
+            raise error
 
     def _authorize(self, headers: Headers, path: str) -> None:
-        if not is_allowed_host(headers.get("host", ""), self.host):
-            raise RequestError(421, "forbidden_host", "This server does not answer to that host name")
-        if not _is_same_origin(headers):
+        if not is_allowed_host(headers.get("host", ""), self.host, self.allow_hosts):
+            message = "This server does not answer to that host name; --allow-host adds one"
+            raise RequestError(421, "forbidden_host", message)
+        if not self._is_same_origin(headers):
             raise RequestError(403, "forbidden_origin", "Pages of other sites may not use this server")
         if self.token is not None and path.startswith("/v1/") and path not in PUBLIC_PATHS:
             kind, _, token = headers.get("authorization", "").partition(" ")
@@ -189,72 +221,97 @@ class SecurityMiddleware:
                 message = "This server requires a token, in the header Authorization: Bearer TOKEN"
                 raise RequestError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
-    async def _read(self, headers: Headers, receive: Receive) -> list[Message]:
-        """The complete body, within the limit of its size."""
-        if "content-length" not in headers and "transfer-encoding" not in headers:
-            return []
-        length, limit = headers.get("content-length", "0"), self.limits.max_body_bytes
-        is_large = length.isdecimal() and int(length) > limit
+    def _is_same_origin(self, headers: Headers) -> bool:
+        """Browsers send the page's origin; programs mostly send none. A proxy may replace the host."""
+        origin = headers.get("origin")
         try:
-            body = None if is_large else await asyncio.wait_for(self._read_body(receive), self.limits.timeout)
-            if body is not None:
-                return body
+            return origin is None or urlsplit(origin).netloc in (headers.get("host"), *self.allow_hosts)
+        except ValueError:  # such as http://[
+            return False
+
+    async def _read(self, headers: Headers, receive: Receive, body: bytearray) -> None:
+        """Read the complete body, within the limits of size and time, and not while the server stops."""
+        length, task = headers.get("content-length", "0"), asyncio.current_task()
+        assert task is not None
+        self.state.readers.add(task)
+        try:
+            is_large = length.isdecimal() and int(length) > self.limits.max_body_bytes
+            if not is_large and await asyncio.wait_for(self._read_body(receive, body), self.limits.timeout):
+                return
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(_discard(receive), 1)
+                await asyncio.wait_for(_discard(receive), DISCARD_SECONDS)
+            error = self.state.worker.busy_error()
+            if is_large or len(body) > self.limits.max_body_bytes:
+                message = f"The request is too large; at most {self.limits.max_body_bytes:,} bytes are read"
+                error = RequestError(413, "body_too_large", message)
         except asyncio.TimeoutError:
             message = f"The request did not arrive within {self.limits.timeout:g} seconds"
-            raise RequestError(408, "request_timeout", message, {"Connection": "close"}) from None
-        message = f"The request is too large; at most {limit:,} bytes are read"
-        raise RequestError(413, "body_too_large", message, {"Connection": "close"})
+            error = RequestError(408, "request_timeout", message)
+        except asyncio.CancelledError:
+            if not self.state.is_stopping:
+                raise
+            error = shutdown_error()
+        finally:
+            self.state.readers.discard(task)
+        error.headers["Connection"] = "close"
+        raise error
 
-    async def _read_body(self, receive: Receive) -> list[Message] | None:
-        messages: list[Message] = []
-        async for message, num_bytes in _iterate_body(receive):
-            if num_bytes > self.limits.max_body_bytes:
-                return None
-            messages.append(message)
-        return messages
+    async def _read_body(self, receive: Receive, body: bytearray) -> bool:
+        """Whether the complete body was read; it is not if it, or those of all requests, are too large."""
+        message: Message = {"more_body": True}
+        while message.get("more_body", False):
+            message = await receive()
+            content = message.get("body", b"")
+            body += content
+            self.state.num_body_bytes += len(content)
+            is_large = len(body) > self.limits.max_body_bytes
+            if is_large or self.state.num_body_bytes > self.limits.max_total_body_bytes:
+                return False
+        return True
 
-
-async def _iterate_body(receive: Receive) -> AsyncIterator[tuple[Message, int]]:
-    """The messages of a body, each with the number of bytes so far."""
-    num_bytes, is_more = 0, True
-    while is_more:
-        message = await receive()
-        num_bytes += len(message.get("body", b""))
-        is_more = message.get("more_body", False)
-        yield message, num_bytes
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Run the application until it has answered or the client has left."""
+        self.state.waiting.add(id(scope))
+        self.state.num_active += 1
+        left = asyncio.ensure_future(_wait_for_disconnect(receive))
+        answer = asyncio.ensure_future(self.app(scope, _replay(body, left), send))
+        try:
+            await asyncio.wait((answer, left), return_when=asyncio.FIRST_COMPLETED)
+            answer.cancel()  # of no effect if it is done
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer
+        finally:
+            left.cancel()
+            answer.cancel()
+            self.state.num_active -= 1
+            self.state.waiting.discard(id(scope))
 
 
 async def _discard(receive: Receive) -> None:
     """Read on: a client that is still sending would not read the response."""
-    async for _, num_bytes in _iterate_body(receive):
-        if num_bytes >= MAX_DISCARDED:
-            return
+    while (await receive()).get("more_body", False):
+        pass
 
 
-def _replay(messages: list[Message], receive: Receive) -> Receive:
-    """Messages that were read, then those that follow."""
-    remaining = iter(messages)
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _replay(body: bytes, left: asyncio.Future[None]) -> Receive:
+    """A body that was read, then the end of the connection."""
+    messages: list[Message] = [{"type": "http.request", "body": body}]
 
     async def receive_again() -> Message:
-        return next(remaining, None) or await receive()
+        if messages:
+            return messages.pop()
+        await asyncio.shield(left)
+        return {"type": "http.disconnect"}
 
     return receive_again
 
 
-def _with_security_headers(send: Send) -> Send:
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in SECURITY_HEADERS.items():
-                headers.setdefault(name, value)
-        await send(message)
-
-    return send_with_headers
-
-
-def is_allowed_host(header: str, host: str) -> bool:
+def is_allowed_host(header: str, host: str, others: Sequence[str] = ()) -> bool:
     """Whether the Host header of a request names this server.
 
     A page elsewhere can let its own name resolve to this machine (DNS rebinding); then the name is not allowed. Bound
@@ -263,6 +320,7 @@ def is_allowed_host(header: str, host: str) -> bool:
     Args:
         header: the Host header
         host: the name that the server listens on
+        others: more names, each with or without a port
 
     Example:
         >>> is_allowed_host("localhost:8000", "127.0.0.1"), is_allowed_host("evil.example:8000", "127.0.0.1")
@@ -274,7 +332,7 @@ def is_allowed_host(header: str, host: str) -> bool:
         name = (urlsplit(f"//{header}").hostname or "").rstrip(".")
     except ValueError:
         return False
-    if name in ("localhost", "127.0.0.1", "::1", host.lower()):
+    if name in ("localhost", "127.0.0.1", "::1", host.lower(), *(urlsplit(f"//{one}").hostname for one in others)):
         return True
     address = _parse_address(host)
     is_unspecified = address is not None and address.is_unspecified
@@ -286,12 +344,3 @@ def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
         return ipaddress.ip_address(name)
     except ValueError:
         return None
-
-
-def _is_same_origin(headers: Headers) -> bool:
-    """Browsers send the page's origin; programs mostly send none."""
-    origin = headers.get("origin")
-    try:
-        return origin is None or urlsplit(origin).netloc == headers.get("host")
-    except ValueError:  # such as http://[
-        return False

@@ -186,7 +186,7 @@ def build_part(kind: str, choice: PartChoice, query_dim: int = 1, key_dim: int =
 
 Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Point = Annotated[list[Number], Field(min_length=1, max_length=16)]
-Points = Annotated[list[Point], Field(min_length=1)]
+Points = Annotated[list[Point], Field(min_length=1, fail_fast=True)]
 Kernel = Literal["gaussian", "boxcar", "epanechnikov"]
 KERNELS = {"gaussian": attention.Gaussian, "boxcar": attention.Boxcar, "epanechnikov": attention.Epanechnikov}
 
@@ -207,7 +207,9 @@ class AttendRequest(StrictModel):
     score: PartChoice = PartChoice(name="ScaledDot")
     normalize: PartChoice | None = None
     mask: PartChoice | None = None
-    hidden_keys: list[int] = Field(default_factory=list, description="Indices of keys that are hidden as well.")
+    hidden_keys: list[int] = Field(
+        default_factory=list, fail_fast=True, description="Indices of keys that are hidden as well."
+    )
 
 
 class PlaygroundCatalogue(BaseModel):

@@ -18,8 +18,9 @@ from regard._version import __version__
 from regard.errors import InputTooLongError, RegardError, RequestError
 from regard.serving import schemas
 from regard.serving.schemas import StrictModel, UnicodeText, error_responses
+from regard.serving.worker import stopped_error
 from regard.tasks.abilities import Alignable, AlignedText, Scorable, ScoredTarget, Tokenizable
-from regard.tasks.predictor import Prediction, Predictor
+from regard.tasks.predictor import Explanation, Prediction, Predictor
 
 if TYPE_CHECKING:
     from regard.serving.app import ServerState
@@ -90,15 +91,17 @@ def make_status_router(state: ServerState) -> APIRouter:
 
     @router.get("/health/live", responses=error_responses())
     async def live() -> ReadyResponse:
-        """The process answers; needs no token."""
+        """The process answers, and its model has not stopped; needs no token."""
+        if not state.worker.is_alive:
+            raise stopped_error()
         return ReadyResponse()
 
     @router.get("/health/ready", responses=error_responses())
     async def ready() -> ReadyResponse:
-        """Requests are accepted; 503 while the server stops. Needs no token."""
-        if state.is_stopping or not state.worker.is_alive:
+        """Requests are accepted; 503 while the server stops, or if its model has. Needs no token."""
+        if state.is_stopping:
             raise RequestError(503, "stopping", "The server accepts no more requests")
-        return ReadyResponse()
+        return await live()
 
     @router.get("/metrics", response_class=PlainTextResponse, responses=error_responses())
     async def metrics() -> PlainTextResponse:
@@ -136,7 +139,7 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
     router = APIRouter(prefix="/v1")
     one_input, options_field = schemas.input_model(predictor.inputs), schemas.options_field(predictor.predict_options)
     explain_field = (bool, Field(False, description="Return each prediction with its `explanation`."))
-    inputs_field = (schemas.list_type(one_input), Field(min_length=1))
+    inputs_field = schemas.limited_list(one_input, state.limits)
     request = create_model(
         "PredictRequest", __base__=StrictModel, inputs=inputs_field, options=options_field, explain=explain_field
     )
@@ -153,9 +156,12 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
             predictions = predictor.predict(items, options)
             if not body.explain:
                 return _encode_predictions(state, predictions)
-            explanations = [predictor.explain(one, predictor.quick_explain_options) for one in items]
-            pairs = zip(predictions, explanations, strict=True)
+            pairs = zip(predictions, map(explain, items), strict=True)
             return [schemas.encode_json({**one.to_json(), "explanation": more.to_json()}) for one, more in pairs]
+
+        def explain(item: Any) -> Explanation:
+            state.worker.check_abandoned()
+            return predictor.explain(item, predictor.quick_explain_options)
 
         return schemas.json_list_response("predictions", await state.worker.submit_items(key, work, inputs))
 
@@ -183,12 +189,21 @@ def make_predict_router(state: ServerState, predictor: Predictor[Any, Any, Any])
 
         def work(items: Sequence[tuple[Any, Callable[[Prediction], None]]]) -> list[bytes]:
             inputs, emitters = zip(*items, strict=True)
-            predictions = predictor.stream_batch(inputs, options, lambda row, one: emitters[row](one))
+
+            def emit_row(row: int, one: Prediction) -> None:
+                state.worker.check_abandoned()
+                emitters[row](one)
+
+            predictions = predictor.stream_batch(inputs, options, emit_row)
             return _encode_predictions(state, predictions)
 
         job = asyncio.ensure_future(state.worker.submit_items(key, work, [(input, emit)]))
         job.add_done_callback(lambda _: events.put_nowait(None))
-        first = await events.get()
+        try:
+            first = await events.get()
+        except asyncio.CancelledError:  # the client is gone
+            job.cancel()
+            raise
         if first is None:
             await job  # an error before the first event has its own status
         return StreamingResponse(_iterate_events(job, events, first), media_type=EVENT_STREAM)
@@ -251,11 +266,11 @@ def _format_event(name: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
-def _pairs_field(one_input: Any, target: Any, description: str) -> Any:
+def _pairs_field(state: ServerState, one_input: Any, target: Any, description: str) -> Any:
     default = None if type(None) in get_args(target) else ...
     target_field = (target, Field(default, description=description))
     pair = create_model("Pair", __base__=StrictModel, input=(one_input, ...), target=target_field)
-    return schemas.list_type(pair), Field(min_length=1)
+    return schemas.limited_list(pair, state.limits)
 
 
 async def _compute_pairs(
@@ -288,7 +303,7 @@ def _check_targets(predictor: object, targets: Sequence[str | None]) -> None:
 
 
 def _add_score(router: APIRouter, state: ServerState, predictor: Scorable, one_input: Any) -> None:
-    pairs = _pairs_field(one_input, UnicodeText, "An answer to the input.")
+    pairs = _pairs_field(state, one_input, UnicodeText, "An answer to the input.")
     request = create_model("ScoreRequest", __base__=StrictModel, pairs=pairs)
     scores = {"log_prob_per_token": (float, ...), "perplexity": (float, ...)}
     scored = create_model("ScoredTarget", __base__=schemas.result_model(ScoredTarget), **scores)  # type: ignore[call-overload]
@@ -303,7 +318,7 @@ def _add_score(router: APIRouter, state: ServerState, predictor: Scorable, one_i
 
 
 def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_input: Any) -> None:
-    pairs = _pairs_field(one_input, UnicodeText | None, "An answer to the input; null: that of the model.")
+    pairs = _pairs_field(state, one_input, UnicodeText | None, "An answer to the input; null: that of the model.")
     options_field = schemas.options_field(predictor.align_options)
     request = create_model("AlignRequest", __base__=StrictModel, pairs=pairs, options=options_field)
     response = create_model("AlignResponse", alignments=schemas.list_type(schemas.result_model(AlignedText)))

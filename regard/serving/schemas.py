@@ -19,7 +19,7 @@ import numpy
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 from starlette.exceptions import HTTPException
 
 from regard._imports import require_extra
@@ -32,12 +32,15 @@ from regard.tasks.predictor import InputField
 __all__ = [
     "ErrorBody", "ErrorResponse", "StrictModel", "UnicodeText", "check_text", "decode_inputs", "encode_json",
     "error_body", "error_response", "error_responses", "input_model", "install_error_handlers",
-    "json_list_response", "list_type", "make_options", "options_field", "options_model", "result_model",
+    "json_list_response", "limited_list", "list_type", "make_options", "options_field", "options_model", "result_model",
 ]  # fmt: skip
 
+Reserve = Callable[[int], None]  # of pixels, before an image is decoded
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # Pillow reads many more; each is one more parser that strangers can reach
 INTERNAL_ERROR = "Something went wrong in the server; its log says what"
+MAX_FIELDS = 100  # of an object in a request
 HTTP_ERRORS = {
+    400: ("bad_request", "The body of the request is not JSON in UTF-8, or nested too deeply"),
     404: ("not_found", "There is nothing at this address"),
     405: ("method_not_allowed", "This address does not take that method"),
 }
@@ -62,6 +65,15 @@ class StrictModel(BaseModel):
     """A request body that refuses unknown fields and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_size(cls, values: Any) -> Any:
+        """Refuse objects with so many fields that one error for each would take seconds."""
+        parts = [values, *values.values()] if isinstance(values, dict) else []
+        if any(isinstance(part, dict) and len(part) > MAX_FIELDS for part in parts):
+            raise ValueError(f"an object has more than {MAX_FIELDS} fields")
+        return values
 
 
 def _replace_surrogates(text: str) -> str:
@@ -124,12 +136,29 @@ def _json_type(one: Option) -> Any:
 
 
 def list_type(item: Any) -> Any:
-    """The type of a list whose items have a type that is made at run time.
+    """The type of a list whose items have a type that is made at run time; its first invalid item is the error.
 
     Args:
         item: the type of the items
     """
-    return GenericAlias(list, (item,))
+    return Annotated[GenericAlias(list, (item,)), Field(fail_fast=True)]
+
+
+def limited_list(item: Any, limits: Limits) -> Any:
+    """The field of a list of inputs, whose length is checked before its items.
+
+    Args:
+        item: the type of the items
+        limits: of inputs
+    """
+
+    def check(values: Any) -> Any:
+        if isinstance(values, list) and len(values) > limits.max_inputs:
+            message = f"There are {len(values):,} inputs; at most {limits.max_inputs} are taken"
+            raise RequestError(413, "too_many_inputs", message)
+        return values
+
+    return Annotated[list_type(item), BeforeValidator(check)], Field(min_length=1)
 
 
 def make_options(options: type[Config], body: BaseModel) -> Any:
@@ -166,28 +195,26 @@ def _describe_field(field: InputField) -> str:
     return f"{field.help}{formats[field.kind]}"
 
 
-def decode_inputs(inputs: Sequence[InputField], values: Sequence[Any], limits: Limits) -> list[Any]:
+def decode_inputs(inputs: Sequence[InputField], values: Sequence[Any], limits: Limits, reserve: Reserve) -> list[Any]:
     """Inputs as a predictor takes them, within the limits of their kind.
 
     Args:
         inputs: the parts of an input
         values: as in the request
-        limits: of characters, pixels and inputs
+        limits: of characters and pixels
+        reserve: called with the size of each image before it is decoded; may refuse it
     """
-    if len(values) > limits.max_inputs:
-        message = f"There are {len(values):,} inputs; at most {limits.max_inputs} are taken"
-        raise RequestError(413, "too_many_inputs", message)
 
     def decode(value: Any, row: int) -> Any:
         if len(inputs) == 1:
-            return _decode_part(inputs[0], value, f"input {row + 1}", row, limits)
+            return _decode_part(inputs[0], value, f"input {row + 1}", row, limits, reserve)
         parts = ((one, getattr(value, one.name), f"{one.name} of input {row + 1}") for one in inputs)
-        return tuple(_decode_part(*part, row, limits) for part in parts)
+        return tuple(_decode_part(*part, row, limits, reserve) for part in parts)
 
     return [decode(value, row) for row, value in enumerate(values)]
 
 
-def _decode_part(field: InputField, value: str, where: str, row: int, limits: Limits) -> Any:
+def _decode_part(field: InputField, value: str, where: str, row: int, limits: Limits, reserve: Reserve) -> Any:
     if field.kind == "text":
         if not field.may_be_empty and not value.strip():
             raise EmptyInputError(f"{where} is empty", row=row)
@@ -197,7 +224,7 @@ def _decode_part(field: InputField, value: str, where: str, row: int, limits: Li
         content = base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         raise InputError(f"{where} is not base64", row=row) from None
-    return _decode_image(content, where, row, limits.max_pixels) if field.kind == "image" else content
+    return content if field.kind != "image" else _decode_image(content, where, row, limits.max_pixels, reserve)
 
 
 def check_text(text: str, where: str, limits: Limits, row: int | None = None) -> None:
@@ -214,7 +241,7 @@ def check_text(text: str, where: str, limits: Limits, row: int | None = None) ->
         raise InputTooLongError(message, row=row)
 
 
-def _decode_image(content: bytes, where: str, row: int, max_pixels: int) -> Any:
+def _decode_image(content: bytes, where: str, row: int, max_pixels: int, reserve: Reserve) -> Any:
     """An image as (height, width, 3) numbers from 0 to 255."""
     pillow, operations = require_extra("PIL.Image", extra="images"), require_extra("PIL.ImageOps", extra="images")
     try:
@@ -223,6 +250,7 @@ def _decode_image(content: bytes, where: str, row: int, max_pixels: int) -> Any:
             if width * height > max_pixels:  # a small file can unpack to gigabytes
                 message = f"{where} has {width:,} x {height:,} pixels; at most {max_pixels:,} are taken"
                 raise InputTooLongError(message, row=row)
+            reserve(width * height)
             return numpy.array(operations.exif_transpose(file).convert("RGB"))
     except RegardError:
         raise
@@ -338,7 +366,11 @@ def install_error_handlers(app: FastAPI, describe_missing: Callable[[Request], R
 
     @app.exception_handler(RequestValidationError)
     async def send_invalid(request: Request, error: RequestValidationError) -> Response:
-        return error_response(RequestError(422, "invalid_request", describe_validation_error(error.errors()[0])))
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        sentence = describe_validation_error(error.errors()[0])
+        if request.method == "POST" and not (kind == "application/json" or kind.endswith("+json")):
+            sentence = "The header Content-Type must be application/json"
+        return error_response(RequestError(422, "invalid_request", sentence))
 
     @app.exception_handler(HTTPException)
     async def send_http(request: Request, error: HTTPException) -> Response:

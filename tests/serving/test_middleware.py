@@ -137,3 +137,77 @@ def test_a_long_translation_does_not_block_other_routes(translator, monkeypatch)
         assert httpx.get(f"{address}/v1/regression").status_code == 200
         gate.set()
         asking.join()
+
+
+def test_more_host_names_can_be_allowed(translator):
+    """Behind a proxy, pages have its name, and the Host header is this server's own or the proxy's."""
+    from regard.serving import build_app
+
+    app = build_app(translator, allow_hosts=["", "Regard", "example.org", "example.org:8443"])
+    with in_thread(app) as address, httpx.Client(base_url=address) as client:
+        for host in ("regard", "regard:8000", "example.org", "127.0.0.1"):
+            for origin in ("https://example.org", "https://example.org:8443", f"http://{host}"):
+                headers = {"Host": host, "Origin": origin}
+                assert client.get("/v1/health", headers=headers).status_code == 200
+        for origin in ("https://example.org:1", "https://other.example", "null"):
+            answer = client.get("/v1/health", headers={"Host": "example.org", "Origin": origin})
+            assert_refused(answer, 403, "forbidden_origin")
+        for host in ("other.example", "org", "a.example.org"):
+            assert_refused(client.get("/v1/health", headers={"Host": host}), 421, "forbidden_host")
+
+
+def test_a_root_path_is_removed_and_the_token_required():
+    """Whether the proxy removes the path or not; a path that is removed twice would get around the token."""
+    from regard.serving import build_app
+
+    known = {"Authorization": "Bearer s3cret"}
+    with in_thread(build_app(root_path="/model/", token="s3cret")) as address:
+        for prefix in ("", "/model"):
+            assert "explorer.js" in httpx.get(f"{address}{prefix}/").text
+            assert httpx.get(f"{address}{prefix}/v1/health/live").status_code == 200
+            assert_refused(httpx.get(f"{address}{prefix}/v1/model"), 401, "unauthorized")
+            assert httpx.get(f"{address}{prefix}/v1/model", headers=known).status_code == 200
+        assert httpx.get(f"{address}/v1/openapi.json", headers=known).json()["servers"] == [{"url": "/model"}]
+        for path in ("/model/model/v1/model", "/modelv1/model", "//v1/model", "/model//v1/model"):
+            assert httpx.get(f"{address}{path}").status_code in (401, 404)
+
+
+def test_the_token_is_required_of_a_mounted_application():
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from regard.serving import build_app
+
+    with in_thread(Starlette(routes=[Mount("/inner", build_app(token="s3cret"))])) as address:
+        assert_refused(httpx.get(f"{address}/inner/v1/model"), 401, "unauthorized")
+        assert httpx.get(f"{address}/inner/v1/health/live").status_code == 200
+
+
+def test_empty_tokens_are_refused():
+    from regard.errors import UsageError
+    from regard.serving import build_app
+
+    for token in ("", " "):
+        with pytest.raises(UsageError):
+            build_app(token=token)
+
+
+def test_head_is_get_without_a_body(client):
+    for path in ("/", "/v1/health", "/v1/regression"):
+        answer, full = client.head(path), client.get(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["content-length"] == full.headers["content-length"]
+    assert client.head("/v1/translate").status_code == 405
+    assert client.head("/nowhere").status_code == 404
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
+def test_another_content_type_is_named(client, headers):
+    answer = client.post("/v1/tokens", content=b'{"text": 1}', headers=headers)
+    assert_refused(answer, 422, "invalid_request", "Content-Type")
+
+
+def test_a_body_that_cannot_be_read_is_named(client):
+    for content in (b"\xff", b"[" * 9_000):
+        answer = client.post("/v1/tokens", content=content, headers={"Content-Type": "application/json"})
+        assert_refused(answer, 400, "bad_request", "body")

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 
 import httpx
 import numpy
@@ -364,3 +365,31 @@ def test_the_clients_of_the_documentation_work(client, translator):
     address = str(client.base_url).rstrip("/")
     assert names["translate"](["abc", "de"], address) == translator.translate(["abc", "de"])
     assert list(names["stream"]("abc", address))[-1] == translator.translate("abc", beam_size=1)
+
+
+def test_large_lists_and_objects_are_refused_before_each_item(translator):
+    """One error for each of half a million items took seconds, in which the server answered nobody."""
+    from regard.serving import build_app
+
+    numbers, names = [1] * 480_000, {f"{index}": "" for index in range(82_000)}
+    points = {"queries": [[1.0]], "keys": [[1.0]]}
+    bodies = [
+        ("predict", {"inputs": numbers}, 413, "too_many_inputs"),
+        ("score", {"pairs": numbers}, 413, "too_many_inputs"),
+        ("predict", names, 422, "invalid_request"),
+        ("predict", {"inputs": ["a"], "options": names}, 422, "invalid_request"),
+        ("attend", {**points, "queries": numbers}, 422, "invalid_request"),
+        ("attend", {**points, "queries": [[""] * 16] * 17_500}, 422, "invalid_request"),
+        ("attend", {**points, "hidden_keys": [""] * 300_000}, 422, "invalid_request"),
+        ("attend", {**points, "score": {"name": "Dot", "arguments": names}}, 422, "invalid_request"),
+    ]
+    headers = {"Content-Type": "application/json"}
+    with in_thread(build_app(translator)) as address, httpx.Client(base_url=address, timeout=30) as client:
+        client.post("/v1/predict", json={"inputs": [""]})
+        for path, body, status, code in bodies:
+            content = json.dumps(body, separators=(",", ":")).encode()
+            assert 800_000 < len(content) < 1_000_000
+            began = time.process_time()
+            answer = client.post(f"/v1/{path}", content=content, headers=headers)
+            assert time.process_time() < began + 0.5
+            assert_refused(answer, status, code)

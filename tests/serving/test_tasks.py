@@ -1,6 +1,7 @@
 """The same routes for other tasks: documents, images, questions about images, generated text."""
 
 import base64
+import threading
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from tests.serving.servers import (
     tiny_generator,
     tiny_image_classifier,
     tiny_visual_qa,
+    wait_until,
 )
 
 
@@ -144,3 +146,45 @@ def test_texts_are_generated(serve):
     )
     assert "explanations" not in client.get("/v1/model").json()["model"]["capabilities"]
     assert_refused(client.post("/v1/explanations", json={"input": "a"}), 404, "unsupported")
+
+
+def test_the_pixels_of_all_images_have_a_limit(monkeypatch):
+    """64 files of 16 kB that would unpack to 4 GB."""
+    from regard.serving import Limits, build_app
+
+    classifier, start, gate = tiny_image_classifier(), threading.Event(), threading.Event()
+    predict = classifier.predict
+
+    def wait(*args):
+        start.set()
+        assert gate.wait(20)
+        return predict(*args)
+
+    limits = Limits(max_pixels=300, max_total_pixels=500)
+    app = build_app(classifier, limits=limits)
+    with in_thread(app) as address, httpx.Client(base_url=address, timeout=30) as client:
+
+        def classify(*sides):
+            return client.post("/v1/classify", json={"inputs": [encode_image(side) for side in sides]})
+
+        assert_refused(classify(*[8] * 8), 413, "too_many_pixels", "500 pixels")
+        assert_refused(classify(18), 413, "input_too_long")
+        assert classify(16).status_code == 200
+        monkeypatch.setattr(classifier, "predict", wait)
+        first = threading.Thread(target=classify, args=(16,))
+        first.start()
+        wait_until(start.is_set)
+        assert_refused(classify(16), 429, "busy")
+        gate.set()
+        first.join()
+        assert classify(16).status_code == 200
+
+
+def test_large_images_of_a_small_request_are_not_decoded():
+    from regard.serving import build_app
+
+    image = encode_image(4472)
+    body = {"inputs": [image] * (900_000 // len(image))}
+    assert len(body["inputs"]) >= 6
+    with in_thread(build_app(tiny_image_classifier())) as address:
+        assert_refused(httpx.post(f"{address}/v1/classify", json=body, timeout=30), 413, "too_many_pixels")

@@ -46,6 +46,6 @@ def test_serve_warms_up_before_it_listens(tmp_path, monkeypatch):
 
     calls = []
     monkeypatch.setattr(Translator, "warm_up", lambda predictor, size: calls.append((predictor, size)))
-    app = serve_module._build_app(tiny_run(tmp_path / "run"), "127.0.0.1", "cpu", None, None)
+    app = serve_module._build_app(tiny_run(tmp_path / "run"), "cpu", None, {})
     app.state.server.worker.close()
     assert calls == [(app.state.server.predictor, app.state.server.limits.max_batch_size)]
