@@ -4,12 +4,14 @@ import base64
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -147,9 +149,42 @@ def in_thread(app) -> Iterator[str]:
 
 
 @contextmanager
-def in_process(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
+def in_guarded_thread(app) -> Iterator[str]:
+    """Serve an application here as `regard serve` does, and give its address."""
+    from regard.serving.server import GracefulServer
+
+    server = GracefulServer(app)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # unread responses soon wait in the server
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def open_sockets(address: str, count: int, content: bytes = b"", **options) -> Iterator[list[socket.socket]]:
+    """Connections that have sent the same content; they are closed at the end."""
+    place = urlsplit(address)
+    with ExitStack() as stack:
+        sockets = []
+        for _ in range(count):
+            sockets.append(stack.enter_context(socket.socket()))
+            for name, value in options.items():
+                sockets[-1].setsockopt(socket.SOL_SOCKET, getattr(socket, name), value)
+            sockets[-1].settimeout(20)
+            sockets[-1].connect((place.hostname, place.port))
+            sockets[-1].sendall(content)
+        yield sockets
+
+
+@contextmanager
+def in_process(*arguments: str, **options) -> Iterator[tuple[str, subprocess.Popen]]:
     """`regard serve` with these arguments: its address, and the process, which is stopped by Ctrl-C."""
-    process = start(*arguments)
+    process = start(*arguments, **options)
     line = process.stdout.readline()
     assert "http://" in line, line + process.stderr.read()
     try:
@@ -162,13 +197,14 @@ def in_process(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
         process.stderr.close()
 
 
-def start(*arguments: str) -> subprocess.Popen:
+def start(*arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen(
         [*REGARD, "serve", "--no-open", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         env={**os.environ, **ENVIRONMENT},
+        **options,
     )
 
 
