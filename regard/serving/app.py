@@ -21,10 +21,11 @@ from regard._version import __version__
 from regard.config import Config
 from regard.errors import RegardError, RequestError, UnsupportedError
 from regard.serving.explanations import ExplanationStore, make_explanation_router
+from regard.serving.inputs import decode_inputs
 from regard.serving.middleware import Metrics, MetricsMiddleware, SecurityMiddleware
 from regard.serving.playground import make_playground_router
 from regard.serving.routes import make_predict_router, make_status_router
-from regard.serving.schemas import decode_inputs, install_error_handlers, make_options
+from regard.serving.schemas import install_error_handlers, make_options
 from regard.serving.worker import BatchingWorker, Limits, shutdown_error, stopped_error
 from regard.tasks.abilities import Alignable, Scorable, Tokenizable
 from regard.tasks.predictor import Predictor
