@@ -91,7 +91,7 @@ class ShapeError(UsageError):
 
 
 class DtypeError(UsageError, TypeError):
-    """A tensor has a dtype that does not fit."""
+    """A tensor has a dtype, or an argument a type, that does not fit."""
 
     code = "dtype_mismatch"
 

@@ -14,9 +14,10 @@ from regard.attention.layers import Attention, AttentionPool, LocalM, LocalP, Ma
 from regard.attention.masks.base import Mask, PositionGrid, dense
 from regard.attention.masks.kinds import around, causal, documents, padding, window
 from regard.attention.multi_head import KVCache, MultiHead
-from regard.attention.normalizers.base import Dropout, GaussianWindow, Normalizer, masked_normalizer
+from regard.attention.normalizers.base import Normalizer, masked_normalizer
 from regard.attention.normalizers.basic import SigmoidSum, Temperature, TopK, kernel_sum, sigmoid, softmax
 from regard.attention.normalizers.sparse import Entmax, Gumbel, Sample, StraightThrough, entmax15, hardmax, sparsemax
+from regard.attention.normalizers.wrappers import Dropout, GaussianWindow
 from regard.attention.output import AttentionOutput
 from regard.attention.positions import Alibi, Learned, RelativeBias, Rotary, Sinusoidal
 from regard.attention.projected import ProjectedKV

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention._common import (
+    HALF_DTYPES,
     broadcast_batch_shape,
     broadcast_shape,
+    check_result,
     fold_heads,
+    instantiate,
     is_autocast_enabled,
     part_name,
     unfold_heads,
@@ -31,21 +33,21 @@ from regard.attention.fast import blocked
 from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
 from regard.attention.fast.fused import fused_attention, keeps_keys, mean_pooling
 from regard.attention.masks import Mask, as_mask
-from regard.attention.normalizers.base import Dropout, as_masked_normalizer, input_kind
+from regard.attention.normalizers.base import input_kind
 from regard.attention.normalizers.basic import Temperature, kernel_sum, softmax
+from regard.attention.normalizers.wrappers import Dropout, as_masked_normalizer, resolve_normalizer
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput
 from regard.attention.scores.base import FunctionScore, Score
 from regard.attention.scores.dot import Constant, ScaledDot
-from regard.errors import DtypeError, ShapeError, UsageError
+from regard.errors import DtypeError, ShapeError, UnsupportedError, UsageError
 
 __all__ = ["NormalizerLike", "ScoreLike", "attend", "attend_unwatched", "default_normalizer"]
 
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
 NormalizerLike = Callable[[Tensor], Tensor]
 FastPath = Callable[[AttentionInputs, ComputeContext], Tensor | None]
-Component = TypeVar("Component")
-EXAMPLES = {"score": "Additive(...)", "normalize": "sparsemax"}
+DTYPES = {torch.float32, torch.float64, *HALF_DTYPES}
 KIND_NAMES = {"kernel": "kernel values"}
 
 
@@ -97,18 +99,20 @@ def attend_unwatched(
     score: ScoreLike,
     normalize: NormalizerLike | None,
     num_groups: int = 1,
+    has_heads: bool = False,
 ) -> AttentionOutput:
     """`attend` without notifying watchers: the caller notifies them with its own module.
 
     Args:
         query, key, value, mask, score, normalize: as in `attend`
         num_groups: how many heads of queries share one head of keys and values; heads are the last batch axis
+        has_heads: whether the last batch axis is that of the heads, which the caller of a module does not see
 
     Shape: as in `attend`; with groups key and value are (*batch, heads / num_groups, keys, dim)
 
     Returns: the output
     """
-    inputs = validate(query, key, value, mask, score, normalize, num_groups)
+    inputs = validate(query, key, value, mask, score, normalize, num_groups, has_heads)
     return make_output(inputs, None if inputs.is_random else find_context(inputs))
 
 
@@ -131,6 +135,7 @@ def scores_and_weights(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
     """The first three lines of the equation: the masked scores, and the weights."""
     query, key, num_groups = inputs.query, inputs.key, inputs.num_groups
     scores = inputs.score(query, key) if num_groups == 1 else inputs.score.forward_grouped(query, key, num_groups)
+    check_result(part_name(inputs.score), scores, (*scores.shape[:-2], inputs.num_queries, inputs.num_keys))
     if inputs.mask is not None:
         visible = inputs.mask.rule(inputs.positions()) if inputs.visible is None else inputs.visible
         scores = torch.where(visible, scores, -math.inf)
@@ -220,21 +225,21 @@ def validate(
     score: Callable[[Tensor, Tensor], Tensor],
     normalize: Callable[[Tensor], Tensor] | None,
     num_groups: int = 1,
+    has_heads: bool = False,
 ) -> AttentionInputs:
     """The validated arguments, or an error that names the argument, its shape and what is allowed."""
-    score = instantiate(score, "score")
-    normalize = None if normalize is None else instantiate(normalize, "normalize")
+    if not isinstance(score, Score):
+        score = instantiate(score, "score")
+    if normalize is not None and (isinstance(normalize, type) or not getattr(normalize, "is_masked", False)):
+        normalize = resolve_normalizer(normalize)
     scorer = score if isinstance(score, Score) else FunctionScore(score)
-    if query is None:  # a score that does not use the query: pooling
-        query = key.new_zeros(1, 0) if isinstance(key, Tensor) else torch.zeros(1, 0)
     check_shapes(query, key, value)
+    query = key.new_zeros(1, 0) if query is None else query  # a score that does not use the query: pooling
     _check_dtypes(query, key, value)
     batch = _broadcast_batch(query, key, value, num_groups)
     scorer.check_dims(query, key)
     if mask is not None:
-        mask = as_mask(mask)
-        batch = (1,) * (mask.num_batch_axes() - len(batch)) + batch
-        mask.check_shape(batch, query.shape[-2], key.shape[-2])
+        mask = resolve_mask(mask, batch, query.shape[-2], key.shape[-2], has_heads)
     if normalize is None:
         normalize = default_normalizer(scorer)
     elif input_kind(normalize) != scorer.output_kind:
@@ -244,24 +249,29 @@ def validate(
             f"out to use {part_name(default_normalizer(scorer))}"
         )
     dropout = normalize if isinstance(normalize, Dropout) else None
-    normalize = as_masked_normalizer(normalize if dropout is None else dropout.normalize)
+    normalize = normalize if dropout is None else dropout.normalize
+    if not getattr(normalize, "is_masked", False):
+        normalize = as_masked_normalizer(normalize)
     return AttentionInputs(query, key, value, mask, scorer, normalize, dropout, num_groups)
 
 
-def instantiate(component: Component, argument: str) -> Component:
-    """An instance of a class without required arguments, such as ``SigmoidSum`` for ``SigmoidSum()``."""
-    if isinstance(component, type):
-        try:
-            return component()
-        except TypeError:
-            raise TypeError(
-                f"{argument} must be an instance, not a class: write {component.__name__}(...) with its arguments"
-            ) from None
-    if not callable(component):
-        raise TypeError(
-            f"{argument} must be a function or module, as in {argument}={EXAMPLES[argument]}, got {component!r}"
-        )
-    return component
+def resolve_mask(mask: Mask | Tensor, batch: tuple[int, ...], queries: int, keys: int, has_heads: bool = False) -> Mask:
+    """The mask, or an error if it does not fit scores of shape (*batch, queries, keys).
+
+    Args:
+        mask: a mask or a bool tensor
+        batch: the batch axes of query, key and value
+        queries: the number of queries
+        keys: the number of keys
+        has_heads: whether the last axis of the batch is that of the heads
+
+    Returns: the mask
+    """
+    mask = as_mask(mask)
+    if batch:  # inputs without a batch take that of the lengths
+        mask.check_axes(len(batch) - has_heads, has_heads)
+    mask.check_shape((1,) * (mask.num_batch_axes() - len(batch)) + batch, queries, keys)
+    return mask
 
 
 def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
@@ -275,6 +285,25 @@ def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
     return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
 
 
+def check_tensor(name: str, tensor: object, shape: str) -> None:
+    """Raise unless an argument is a tensor of at least two axes, and not nested.
+
+    Args:
+        name: the name of the argument
+        tensor: its value
+        shape: the allowed shape, for the message
+    """
+    if not isinstance(tensor, Tensor):
+        raise DtypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if tensor.is_nested:
+        raise UnsupportedError(
+            f"{name} is a nested tensor, which attention does not support; pad sequences to one length, as in "
+            "torch.nested.to_padded_tensor(x, 0.0), and hide the rest with mask=padding(lengths)"
+        )
+    if tensor.dim() < 2:
+        raise ShapeError(f"{name} must be {shape}, got {tuple(tensor.shape)}")
+
+
 def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
     """Raise unless all are tensors of at least two axes, with one value for each key.
 
@@ -286,12 +315,8 @@ def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim)
     """
     for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
-        if tensor is None and name == "query":
-            continue
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if tensor.dim() < 2:
-            raise ShapeError(f"{name} must be (*batch, {axis}, dim), got {tuple(tensor.shape)}")
+        if tensor is not None or name != "query":
+            check_tensor(name, tensor, f"(*batch, {axis}, dim)")
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(
             f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "
@@ -300,10 +325,10 @@ def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
 
 
 def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    if query.dtype == key.dtype == value.dtype and query.is_floating_point():
+    if query.dtype == key.dtype == value.dtype and query.dtype in DTYPES:
         return
     dtypes = f"query {query.dtype}, key {key.dtype}, value {value.dtype}"
-    if not (query.is_floating_point() and key.is_floating_point() and value.is_floating_point()):
+    if not {query.dtype, key.dtype, value.dtype} <= DTYPES:
         raise DtypeError(f"query, key and value must be floating point, got {dtypes}")
     if not is_autocast_enabled(query.device.type):
         raise DtypeError(f"query, key and value must have one dtype outside of autocast, got {dtypes}")

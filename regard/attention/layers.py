@@ -6,20 +6,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_batch_shape, check_declared_dims, part_name, upcast_half
+from regard.attention._common import broadcast_batch_shape, check_declared_dims, instantiate, part_name, upcast_half
 from regard.attention.equation import (
     NormalizerLike,
     ScoreLike,
     attend_unwatched,
     check_shapes,
     default_normalizer,
-    instantiate,
+    resolve_mask,
 )
-from regard.attention.masks import Mask, PositionGrid, around, as_mask, padding
+from regard.attention.masks import Mask, PositionGrid, around, padding
 from regard.attention.module import Device, Dtype, ResettableModule
-from regard.attention.normalizers.base import Dropout, GaussianWindow
+from regard.attention.normalizers.wrappers import Dropout, GaussianWindow, resolve_normalizer
 from regard.attention.output import AttentionOutput
 from regard.attention.projected import ProjectedKV, _AttentionModule
+from regard.attention.scores.base import Score
 from regard.attention.scores.dot import ScaledDot
 from regard.errors import UnsupportedError, UsageError
 
@@ -48,8 +49,9 @@ class Attention(_AttentionModule):
 
     def __init__(self, score: ScoreLike | None = None, normalize: NormalizerLike | None = None):
         super().__init__()
-        self.score = ScaledDot() if score is None else instantiate(score, "score")
-        self.normalize = None if normalize is None else instantiate(normalize, "normalize")
+        score = ScaledDot() if score is None else score
+        self.score = score if isinstance(score, Score) else instantiate(score, "score")
+        self.normalize = None if normalize is None else resolve_normalizer(normalize)
 
     def forward(
         self,
@@ -73,7 +75,8 @@ class _LocalAttention(_AttentionModule):
 
     def __init__(self, score: ScoreLike, radius: int, normalize: NormalizerLike | None):
         super().__init__()
-        self.score, self.radius, self.normalize = score, radius, normalize
+        self.score, self.radius = instantiate(score, "score"), radius
+        self.normalize = None if normalize is None else resolve_normalizer(normalize)
 
     def forward(
         self,
@@ -244,10 +247,8 @@ def _make_grid(
     check_shapes(query, key, value)
     num_batch_axes = max(query.dim(), key.dim(), value.dim()) - 2
     if mask is not None:
-        mask = as_mask(mask)
-        shape = broadcast_batch_shape(query, key, value)
+        mask = resolve_mask(mask, broadcast_batch_shape(query, key, value), query.shape[-2], key.shape[-2])
         num_batch_axes = max(num_batch_axes, mask.num_batch_axes())
-        mask.check_shape((1,) * (num_batch_axes - len(shape)) + shape, query.shape[-2], key.shape[-2])
     return PositionGrid.full(query.shape[-2], key.shape[-2], num_batch_axes, query.device), mask
 
 
@@ -340,6 +341,6 @@ class MaxPool(ResettableModule):
         if need_weights:
             raise UnsupportedError("MaxPool: a maximum has no weights; use AttentionPool")
         if lengths is not None:
-            is_visible = torch.arange(features.shape[1], device=features.device) < lengths[:, None]
-            features = features.masked_fill(~is_visible[..., None], -torch.inf)
+            is_visible = padding(lengths).materialize(1, features.shape[1]).mT
+            features = features.masked_fill(~is_visible, -torch.inf)
         return features.amax(1, keepdim=True), None

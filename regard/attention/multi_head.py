@@ -9,11 +9,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention.equation import NormalizerLike, ScoreLike, attend_unwatched, default_normalizer, instantiate
-from regard.attention.masks import Mask, as_mask
+from regard.attention._common import instantiate
+from regard.attention.equation import (
+    NormalizerLike,
+    ScoreLike,
+    attend_unwatched,
+    check_tensor,
+    default_normalizer,
+    resolve_mask,
+)
+from regard.attention.masks import Mask
 from regard.attention.module import Device, Dtype, FactoryKwargs, reset_modules
-from regard.attention.normalizers.base import Dropout
 from regard.attention.normalizers.basic import softmax
+from regard.attention.normalizers.wrappers import Dropout, resolve_normalizer
 from regard.attention.output import AttentionOutput
 from regard.attention.projected import ProjectedKV, _AttentionModule
 from regard.attention.scores.dot import Dot, ScaledDot
@@ -46,7 +54,8 @@ class MultiHead(_AttentionModule):
 
     Shape: query (*batch, queries, embed_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
         AttentionOutput with context (*batch, queries, embed_dim) and weights (*batch, heads, queries, keys). A dense
-        mask broadcasts to the weights from the right; the axes of padding(lengths) are the leading batch axes.
+        mask is (queries, keys) or has all axes of the weights, each of its size or 1; the axes of padding(lengths) are
+        the batch axes.
 
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.2.2; grouped-query: Ainslie et al. (2023), arXiv 2305.13245;
         multi-query: Shazeer (2019), arXiv 1911.02150.
@@ -59,6 +68,7 @@ class MultiHead(_AttentionModule):
     """
 
     repr_settings = ("embed_dim", "num_heads", "num_kv_heads")
+    has_heads = True
 
     def __init__(
         self,
@@ -94,7 +104,7 @@ class MultiHead(_AttentionModule):
         self.v_proj = nn.Linear(value_dim, kv_dim, bias=bias, **factory)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
         self.score = ScaledDot() if score is None else instantiate(score, "score")
-        self.normalize = None if normalize is None else instantiate(normalize, "normalize")
+        self.normalize = None if normalize is None else resolve_normalizer(normalize)
         if dropout:
             self.normalize = Dropout(self.normalize or default_normalizer(self.score), dropout)
         self._init_parameters()
@@ -140,22 +150,25 @@ class MultiHead(_AttentionModule):
             key: (*batch, keys, key_dim); the query by default
             value: (*batch, keys, value_dim); the key by default
             mask: the visible keys, those in the cache included
-            cache: keys and values of earlier calls, to which those of this call are appended
+            cache: keys and values of earlier calls, to which those of this call are appended; for self-attention only
         """
+        if cache is not None and key is not None and key is not query:
+            raise UsageError(
+                "MultiHead: a cache is for self-attention, as other keys would be appended again in each call; project "
+                "them once with precompute(key, value, mask)"
+            )
         key = query if key is None else key
         value = key if value is None else value
         self._check_inputs(query=query, key=key, value=value)
         heads_key, heads_value = self._split_heads(self.k_proj(key)), self._split_heads(self.v_proj(value))
         if cache is not None:
             if mask is not None:  # before the cache is updated
-                mask = as_mask(mask)
                 batch = (*query.shape[:-2], self.num_heads)
-                mask.check_shape(batch, query.shape[-2], len(cache) + key.shape[-2])
+                mask = resolve_mask(mask, batch, query.shape[-2], len(cache) + key.shape[-2], has_heads=True)
             heads_key, heads_value = cache.update(heads_key, heads_value)
         heads_query = self._split_heads(self.q_proj(query))
-        return self._project_output(
-            attend_unwatched(heads_query, heads_key, heads_value, mask, self.score, self.normalize, self.num_groups)
-        )
+        arguments = mask, self.score, self.normalize, self.num_groups, self.has_heads
+        return self._project_output(attend_unwatched(heads_query, heads_key, heads_value, *arguments))
 
     def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, which are projected once."""
@@ -181,9 +194,8 @@ class MultiHead(_AttentionModule):
     def _check_inputs(self, **inputs: Tensor) -> None:
         for name, tensor in inputs.items():
             size = getattr(self, f"{name[0]}_proj").in_features
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"MultiHead: {name} must be a tensor, got {type(tensor).__name__}")
-            if tensor.dim() < 2 or tensor.shape[-1] != size:
+            check_tensor(f"MultiHead: {name}", tensor, f"(*batch, positions, {size})")
+            if tensor.shape[-1] != size:
                 raise ShapeError(f"MultiHead: {name} must be (*batch, positions, {size}), got {tuple(tensor.shape)}")
 
     @classmethod

@@ -13,7 +13,8 @@ from torch.utils import _pytree as pytree
 
 from regard.attention._common import is_autocast_enabled
 from regard.attention.masks import Mask, PositionGrid
-from regard.attention.normalizers.base import Dropout, is_random
+from regard.attention.normalizers.base import is_random
+from regard.attention.normalizers.wrappers import Dropout
 from regard.attention.scores.base import Score
 from regard.errors import StaleStateError
 

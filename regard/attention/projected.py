@@ -172,9 +172,8 @@ class ProjectedKV:
         mask is evaluated if there are none. For later queries only the shape, dtype and device are compared.
         """
         normalize = self.attention.normalize
-        if not isinstance(query, Tensor) or is_transformed():  # transformed tensors must not be kept
-            arguments = self.mask, self.score, normalize, self.attention.num_groups
-            return equation.attend_unwatched(query, self.key, self.value, *arguments)
+        if not isinstance(query, Tensor) or query.is_nested or is_transformed():  # transformed tensors must not be kept
+            return equation.attend_unwatched(query, self.key, self.value, *self._arguments())
         autocast, inference = is_autocast_enabled(query.device.type), torch.is_inference_mode_enabled()
         signature = (type(query), query.shape, query.dtype, query.device, autocast, inference, normalize)
         prepared = self.prepared
@@ -188,9 +187,12 @@ class ProjectedKV:
         context = equation.find_context(inputs) if paths is None else equation.run_paths(paths, inputs)
         return equation.make_output(inputs, context)
 
+    def _arguments(self) -> tuple[Any, ...]:
+        attention = self.attention
+        return self.mask, self.score, attention.normalize, attention.num_groups, attention.has_heads
+
     def _prepare(self, signature: tuple[object, ...], query: Tensor) -> PreparedCall:
-        arguments = self.mask, self.score, self.attention.normalize, self.attention.num_groups
-        inputs, paths = equation.validate(query, self.key, self.value, *arguments), None
+        inputs, paths = equation.validate(query, self.key, self.value, *self._arguments()), None
         if inputs.num_groups == 1 and not equation.is_large(inputs):
             paths = equation.choose_paths(inputs)
             if not paths and inputs.mask is not None:
@@ -206,6 +208,8 @@ class _AttentionModule(ResettableModule):
     normalize: Any
     num_groups = 1
     """How many heads of queries share one head of keys."""
+    has_heads = False
+    """Whether the scores have an axis for the heads."""
 
     def precompute(self, key: Tensor, value: Tensor, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, whose projections are computed once."""

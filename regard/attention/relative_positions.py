@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_shape, upcast_half
+from regard.attention._common import broadcast_shape, instantiate, upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
@@ -44,10 +44,11 @@ class Rotary(Score):
 
     is_positional = is_relative = True
 
-    def __init__(self, score: Score, base: float = 10000.0, offset: int | None = None):
+    def __init__(self, score: Score | type[Score], base: float = 10000.0, offset: int | None = None):
         super().__init__()
-        self.score, self.base, self.offset = score, base, offset
-        self.output_kind, self.is_random = score.output_kind, score.is_random
+        self.score: Score = instantiate(score, "score")
+        self.base, self.offset = base, offset
+        self.output_kind, self.is_random = self.score.output_kind, self.score.is_random
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         self.score.check_dims(query, key)

@@ -9,6 +9,7 @@ from regard.attention import (
     Cosine,
     Dot,
     Gaussian,
+    LocalM,
     ScaledDot,
     Temperature,
     TopK,
@@ -68,6 +69,11 @@ def test_no_features():
     for score in (Dot(), ScaledDot(), Cosine(), Gaussian()):
         torch.testing.assert_close(attend(query, key, value, score=score).context, value.mean(1, True).expand(2, 3, 3))
     assert attend(torch.zeros(2, 3, 4), torch.zeros(2, 5, 4), torch.zeros(2, 5, 0)).context.shape == (2, 3, 0)
+    value = torch.randn(2, 30, 3)
+    sample = torch.zeros(2, 9, 0), torch.zeros(2, 30, 0), value
+    near = value.unfold(1, 3, 1).mean(-1)  # the mean of each key and its two neighbors
+    torch.testing.assert_close(attend(*sample, around(torch.arange(9.0) + 1, 1)).context, near[:, :9])
+    torch.testing.assert_close(LocalM(ScaledDot(), 1)(*sample).context[:, 1:], near[:, :8])
 
 
 # ---- large and small numbers

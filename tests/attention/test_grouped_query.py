@@ -34,7 +34,7 @@ MASKS = {
     "causal and padding": causal() & padding([40, 0]),
     "window": window(3, 1),
     "dense": torch.rand(LENGTH, LENGTH, generator=torch.Generator().manual_seed(0)) < 0.7,
-    "dense by head": torch.rand(HEADS, LENGTH, LENGTH, generator=torch.Generator().manual_seed(0)) < 0.7,
+    "dense by head": torch.rand(1, HEADS, LENGTH, LENGTH, generator=torch.Generator().manual_seed(0)) < 0.7,
     "dense by batch and head": torch.rand(2, 1, 1, LENGTH, generator=torch.Generator().manual_seed(0)) < 0.7,
 }
 SCORES = {

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.attention import Mask, PositionGrid, around, attend, causal, dense, documents, padding, window
 from regard.attention.masks.base import as_mask
+from regard.errors import ShapeError
 from tests.attention import reference_loops as loops
 
 SIZES = [(1, 1), (5, 5), (3, 6), (6, 3), (1, 7), (0, 4), (4, 0)]
@@ -34,13 +35,14 @@ def test_window(queries, keys, offset, left, right):
 
 @each_size
 def test_padding(queries, keys):
-    lengths = [[0, 1, keys], [keys + 3, 2, -1]]
+    lengths = [[0, min(1, keys), keys], [keys, min(2, keys), 0]]
     visible = padding(torch.tensor(lengths)).materialize(queries, keys)
     for a in range(2):
         for b in range(3):
             expected = loops.mask(lambda i, j, n=lengths[a][b]: j < n, queries, keys)
             assert torch.equal(visible[a, b], expected)
-    assert torch.equal(padding(2).materialize(queries, keys), loops.mask(lambda i, j: j < 2, queries, keys))
+    one = min(2, keys)
+    assert torch.equal(padding(one).materialize(queries, keys), loops.mask(lambda i, j: j < 2, queries, keys))
 
 
 @each_size
@@ -90,9 +92,13 @@ def test_lengths_are_for_the_leading_axes_and_dense_tensors_for_the_last(batch, 
         assert (weights[b, :, :, : lengths[b]] > 0).all()
         assert (weights[b, :, :, lengths[b] :] == 0).all()
     by_head = torch.rand(heads, 3, 4) < 0.5
-    weights = weights_of(by_head, batch, heads)
-    for h in range(heads):
-        assert torch.equal(weights[:, h] > 0, by_head[h].expand(batch, 3, 4))
+    for mask in (by_head[None], by_head) if batch != heads else (by_head[None],):
+        weights = weights_of(mask, batch, heads)
+        for h in range(heads):
+            assert torch.equal(weights[:, h] > 0, by_head[h].expand(batch, 3, 4))
+    if batch == heads:
+        with pytest.raises(ShapeError, match=r"mask\[:, None\] .* mask\[None\]"):
+            weights_of(by_head, batch, heads)
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(2, 5), (2, 2)])
@@ -110,7 +116,7 @@ def test_centers_and_documents_are_for_the_leading_axes(batch, heads):
 def test_masks_with_different_axes_broadcast():
     lengths, center = torch.tensor([[4, 2], [1, 3]]), torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
     by_head = torch.rand(2, 3, 4) < 0.8
-    weights = weights_of(padding(lengths) & around(center, 1) & by_head & causal(), 2, 2)
+    weights = weights_of(padding(lengths) & around(center, 1) & by_head[None] & causal(), 2, 2)
     for b in range(2):
         for h in range(2):
             expected = loops.mask(
@@ -148,7 +154,8 @@ def mask_builders(draw, queries=6, keys=7, depth=2):
         left, right, offset = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.none() | number)
         return lambda: window(left, right, offset)
     if name == "padding":
-        lengths = draw(number | st.lists(number, min_size=2, max_size=2))
+        length = st.integers(0, keys)
+        lengths = draw(length | st.lists(length, min_size=2, max_size=2))
         return lambda: padding(lengths)
     if name == "around":
         lead, radius = draw(st.sampled_from([(), (2,)])), draw(st.floats(0, 4))

@@ -237,9 +237,13 @@ def test_a_user_defined_normalizer():
     [
         (lambda: Dropout(softmax, 2), ValueError, "Dropout: p must be .* not 2"),
         (lambda: Dropout(softmax, math.nan), ValueError, "p must be .* not nan"),
-        (lambda: Dropout(None, 0.1), TypeError, "Dropout: normalize must be a callable .* not None"),
-        (lambda: StraightThrough("softmax"), TypeError, "normalize must be a callable .* not 'softmax'"),
-        (lambda: StraightThrough(Sample), TypeError, "normalize must be a callable .* not <class"),
+        (lambda: Dropout(None, 0.1), TypeError, "normalize must be a function or module.* got None"),
+        (lambda: StraightThrough("softmax"), TypeError, "normalize must be a function or module.* got 'softmax'"),
+        (
+            lambda: StraightThrough(Temperature),
+            TypeError,
+            r"an instance, not a class: write Temperature\(temperature\)",
+        ),
         (lambda: Entmax(0.5), ValueError, "Entmax: alpha must be .* not 0.5"),
         (lambda: TopK(0), ValueError, "TopK: k must be .* not 0"),
         (lambda: TopK(2.5), ValueError, "TopK: k must be .* not 2.5"),

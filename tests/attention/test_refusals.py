@@ -1,10 +1,15 @@
 """What does not fit is refused in one sentence."""
 
+import warnings
+from functools import partial
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 from regard.attention import (
     Additive,
+    Alibi,
     Attention,
     Bilinear,
     Boxcar,
@@ -14,14 +19,24 @@ from regard.attention import (
     Dropout,
     Energy,
     Gaussian,
+    GaussianWindow,
+    KVCache,
+    LocalM,
     Location,
+    MaxPool,
+    MultiHead,
     Rotary,
+    ScaledDot,
+    SigmoidSum,
     Temperature,
     attend,
     causal,
     kernel_sum,
+    padding,
     softmax,
+    window,
 )
+from regard.errors import DtypeError, RegardError, ShapeError, UnsupportedError, UsageError
 from regard.testing.checks import make_inputs
 
 Q, K, V = torch.zeros(2, 5, 4), torch.zeros(2, 6, 4), torch.zeros(2, 6, 3)
@@ -91,17 +106,17 @@ WRONG_KINDS = {
     "integer mask": (lambda: attend(Q, K, V, torch.ones(5, 6).int()), "a mask is a bool tensor.*got torch.int32"),
     "mask in a list": (lambda: attend(Q, K, V, [[True]]), "a mask is a bool tensor.*got list"),
     "lengths for a mask": (lambda: attend(Q, K, V, torch.tensor([1, 2])), r"padding\(lengths\) for lengths"),
-    "mask function": (lambda: attend(Q, K, V, causal), "got function"),
+    "mask function": (lambda: attend(Q, K, V, padding), r"got function: write padding\(lengths\)"),
     "score in words": (lambda: attend(Q, K, V, score="dot"), "score must be a function or module.*got 'dot'"),
     "no score": (lambda: attend(Q, K, V, score=None), "score must be a function or module.*got None"),
     "normalizer in words": (lambda: attend(Q, K, V, normalize="softmax"), "normalize must be .*got 'softmax'"),
     "class with arguments": (
         lambda: attend(Q, K, V, score=Bilinear),
-        r"score must be an instance, not a class: write Bilinear\(\.\.\.\)",
+        r"score must be an instance, not a class: write Bilinear\(query_dim, key_dim\)",
     ),
     "normalizer class": (
         lambda: attend(Q, K, V, normalize=Temperature),
-        r"normalize must be an instance, not a class: write Temp",
+        r"normalize must be an instance, not a class: write Temperature\(temperature\)",
     ),
 }
 
@@ -124,7 +139,130 @@ def test_invalid_types_raise_one_line(case):
     assert "\n" not in str(error.value)
 
 
+with warnings.catch_warnings():  # nested tensors are a prototype
+    warnings.simplefilter("ignore")
+    PADDED, JAGGED = (
+        torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)], layout=layout)
+        for layout in (torch.strided, torch.jagged)
+    )
+H, M = torch.zeros(2, 2, 5, 4), MultiHead(8, 2)  # as many heads as batch entries
+X, CACHE = torch.zeros(2, 5, 8), KVCache()
+REFUSED = {
+    "log_softmax": (lambda: attend(Q, K, V, normalize=F.log_softmax), UsageError, "use softmax"),
+    "softmin": (lambda: attend(Q, K, V, normalize=torch.nn.Softmin(-1)), UsageError, "score=-Dot"),
+    "gumbel_softmax": (lambda: Attention(normalize=F.gumbel_softmax), UsageError, r"use Gumbel\(\)"),
+    "normalize": (lambda: attend(Q, K, V, normalize=F.normalize), UsageError, "normalize=normalize"),
+    "another axis": (lambda: attend(Q, K, V, normalize=torch.nn.Softmax(1)), UsageError, "dim=-1, .* place of dim=1"),
+    "axis by number": (lambda: attend(Q, K, V, normalize=torch.nn.Softmax(2)), UsageError, "place of dim=2"),
+    "partial": (lambda: MultiHead(8, 2, normalize=partial(torch.softmax, dim=-2)), UsageError, "place of dim=-2"),
+    "wrapped axis": (lambda: Dropout(torch.nn.Softmax(0), 0.1), UsageError, "place of dim=0"),
+    "shape of weights": (
+        lambda: attend(Q, K, V, normalize=lambda s: s.sum(-1)),
+        ShapeError,
+        r"\(2, 5, 6\), got .*\(2, 5\)",
+    ),
+    "dtype of weights": (lambda: attend(Q, K, V, normalize=lambda s: s > 0), ShapeError, "got torch.bool"),
+    "shape of scores": (lambda: attend(Q, K, V, score=lambda q, k: k @ q.mT), ShapeError, r"\(2, 5, 6\), got .*6, 5\)"),
+    "batch of scores": (lambda: attend(Q, K, V, score=lambda q, k: (q @ k.mT)[0]), ShapeError, "score=<lambda>"),
+    "dtype of scores": (lambda: attend(Q, K, V, score=lambda q, k: (q @ k.mT).int()), ShapeError, "got torch.int32"),
+    "no scores": (lambda: attend(Q, K, V, score=lambda q, k: None), ShapeError, "got None"),
+    "normalizer as score": (lambda: attend(Q, K, V, score=softmax), UsageError, "softmax is a normalizer"),
+    "score as normalizer": (lambda: attend(Q, K, V, normalize=Dot), UsageError, "Dot is a score"),
+    "Rotary": (lambda: attend(Q, K, V, score=Rotary), DtypeError, r"write Rotary\(score\)"),
+    "Alibi": (lambda: MultiHead(8, 2, score=Alibi), DtypeError, r"write Alibi\(num_heads\)"),
+    "Dropout": (lambda: Attention(normalize=Dropout), DtypeError, r"write Dropout\(normalize, p\)"),
+    "window": (lambda: attend(Q, K, V, causal() & window), DtypeError, r"write window\(left, right\)"),
+    "nested": (lambda: attend(PADDED, PADDED, PADDED), UnsupportedError, "query is a nested tensor.*padding"),
+    "jagged": (lambda: attend(Q, JAGGED, JAGGED), UnsupportedError, "key is a nested tensor"),
+    "nested, module": (lambda: MultiHead(4, 2)(JAGGED), UnsupportedError, "MultiHead: query is a nested"),
+    "nested, fixed keys": (lambda: Attention().precompute(K, V)(PADDED), UnsupportedError, "query .* nested"),
+    "nested, local": (lambda: LocalM(Dot, 1)(JAGGED, K, V), UnsupportedError, "query .* nested"),
+    "nested mask": (lambda: attend(Q, K, V, PADDED > 0), DtypeError, "got nested torch.bool"),
+    "float8": (lambda: attend(*(t.to(torch.float8_e5m2) for t in (Q, K, V))), DtypeError, "got query torch.float8"),
+    "bias": (
+        lambda: attend(Q, K, V, torch.zeros(5, 6)),
+        DtypeError,
+        r"score=lambda q, k: ScaledDot\(\)\(q, k\) \+ bias",
+    ),
+    "too long": (lambda: attend(Q, K, V, padding([9, 2])), UsageError, "from 0 to the number of keys, 6, got 2 to 9"),
+    "negative": (lambda: padding(torch.tensor([-1])).materialize(2, 3), UsageError, "got -1 to -1"),
+    "too long, local": (lambda: LocalM(Dot(), 1)(Q, K, V, padding(7)), UsageError, "keys, 6, got 7 to 7"),
+    "too long, pooled": (lambda: MaxPool()(K, torch.tensor([7, 1])), UsageError, "got 1 to 7"),
+    "lengths by query": (
+        lambda: attend(Q, K, V, padding(torch.ones(2, 5).long())),
+        ShapeError,
+        r"lengths\[\.\.\., None\]",
+    ),
+    "by query, heads": (
+        lambda: M(X, mask=causal() & padding(torch.ones(2, 2).long())),
+        ShapeError,
+        "axis for the heads",
+    ),
+    "by query, fixed": (lambda: M.precompute(X, mask=padding([[1, 2]] * 2))(X), ShapeError, "axis for the heads"),
+    "no batch, heads": (
+        lambda: M(X[0], mask=padding([1, 2])),
+        ShapeError,
+        "lengths .2,. have more axes than the batch",
+    ),
+    "mask by batch": (lambda: M(X, mask=torch.ones(2, 5, 5) > 0), ShapeError, r"mask\[:, None\] .* mask\[None\]"),
+    "mask by head": (lambda: MultiHead(8, 4)(X, mask=torch.ones(4, 5, 5) > 0), ShapeError, r"mask\[None\]"),
+    "mask, fixed keys": (lambda: M.precompute(X, mask=torch.ones(2, 1, 5) > 0)(X), ShapeError, r"mask\[:, None\]"),
+    "mask of equal axes": (lambda: attend(H, H, H, torch.ones(2, 5, 5) > 0), ShapeError, "ambiguous"),
+    "temperature by query": (lambda: Temperature(torch.ones(5)), ShapeError, r"temperature\[\.\.\., None\]"),
+    "cache of other keys": (lambda: M(X, X + 1, cache=CACHE), UsageError, r"precompute\(key, value, mask\)"),
+}
+
+
+@pytest.mark.bare
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_clear_meaning_raises_one_line(case):
+    wrong, kind, words = REFUSED[case]
+    with pytest.raises(RegardError, match=words) as error:
+        wrong()
+    assert type(error.value) is kind
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.bare
+def test_softmax_of_torch_is_that_of_the_last_axis():
+    sample = make_inputs(5, 6, (2, 3))
+    expected = attend(*sample, padding([6, 0]), normalize=softmax)
+    functions = [F.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax, partial(F.softmax, dim=-1)]
+    for normalize in (*functions, torch.nn.Softmax, torch.nn.Softmax(), torch.nn.Softmax(-1), partial(F.softmax)):
+        for output in (
+            attend(*sample, padding([6, 0]), normalize=normalize),
+            Attention(normalize=normalize).precompute(sample.key, sample.value, padding([6, 0]))(sample.query),
+            attend(*sample, padding([6, 0]), normalize=Dropout(normalize, 0.5).eval()),
+        ):
+            torch.testing.assert_close(output.context, expected.context)
+            torch.testing.assert_close(output.weights, expected.weights)
+        windows = [GaussianWindow(part, 2.0, 1.0) for part in (normalize, softmax)]
+        actual, target = (attend(*sample, padding([6, 0]), normalize=part).context for part in windows)
+        torch.testing.assert_close(actual, target)
+
+
+@pytest.mark.bare
+def test_masks_and_lengths_with_one_meaning():
+    sample, heads, x = make_inputs(5, 6, (2, 4)), MultiHead(8, 2), torch.randn(2, 5, 8)
+    expected = attend(*sample, causal())
+    assert torch.equal(attend(*sample, causal).context, expected.context)
+    assert torch.equal(
+        attend(*sample, causal & padding([6, 6])).context, attend(*sample, causal() & padding(6)).context
+    )
+    by_batch = torch.rand(2, 5, 5) < 0.7
+    for mask, visible in ((by_batch[:, None], by_batch[:, None]), (by_batch[None], by_batch[None])):
+        weights = heads(x, mask=mask).weights
+        assert torch.equal(weights > 0, visible.expand(2, 2, 5, 5))
+    for lengths in (3, [3], [3, 3], [[3], [3]]):
+        assert torch.equal(heads(x, mask=padding(lengths)).context, heads(x, mask=padding([3, 3])).context)
+    cache, again = KVCache(), KVCache()
+    assert torch.equal(heads(x, x, x, cache=cache).context, heads(x, cache=again).context)
+
+
 def test_a_class_without_arguments_is_instantiated():
     sample = make_inputs(5, 6, (2,))
     assert torch.equal(attend(*sample, score=Dot).context, attend(*sample, score=Dot()).context)
     assert Attention(Dot)(*sample).context.isfinite().all()
+    rotated = attend(*sample, score=Rotary(ScaledDot), normalize=Dropout(SigmoidSum, 0.5).eval())
+    assert torch.equal(rotated.context, attend(*sample, score=Rotary(ScaledDot()), normalize=SigmoidSum()).context)
+    assert LocalM(Dot, 1, SigmoidSum)(*sample).context.isfinite().all()

@@ -4,7 +4,7 @@ from regard import attention as a
 from regard import models
 from regard.attention import projected
 from regard.attention.module import ResettableModule
-from regard.attention.normalizers.base import NormalizerWrapper
+from regard.attention.normalizers.wrappers import NormalizerWrapper
 from regard.attention.relative_positions import RelativePositionBias
 from regard.attention.scores.base import FunctionScore, ScaledScore, SumScore
 from regard.models import captioner, hierarchical, hybrid_encoder, image_models, layers, ntm, rnn_seq2seq

@@ -19,7 +19,7 @@ from regard.attention._common import broadcast_batch_shape
 from regard.attention.masks import PositionGrid
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import AroundMask
-from regard.attention.normalizers.base import GaussianWindow
+from regard.attention.normalizers.wrappers import GaussianWindow
 from regard.attention.output import AttentionInputs
 
 __all__ = ["ComputeContext", "banded_attention", "blocked_attention", "gathered_attention"]
@@ -221,4 +221,4 @@ def _gather_rows(table: Tensor, indices: Tensor) -> Tensor:
     *batch, keys, dim = table.shape
     first = torch.arange(math.prod(batch), device=indices.device).reshape(*batch, 1, 1) * keys
     rows = first + indices
-    return table.reshape(-1, dim).index_select(0, rows.flatten()).reshape(*rows.shape, dim)
+    return table.reshape(math.prod(batch) * keys, dim).index_select(0, rows.flatten()).reshape(*rows.shape, dim)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.attention._common import call_without_arguments
 from regard.errors import DtypeError, ShapeError
 
 __all__ = ["CombinedMask", "DenseMask", "Mask", "PositionGrid", "as_mask", "dense"]
@@ -110,6 +111,14 @@ class Mask:
         """The number of batch axes of the mask."""
         return 0
 
+    def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
+        """Raise if axes of the mask could be mistaken for others of the scores.
+
+        Args:
+            num_batch_axes: the number of batch axes of query, key and value
+            has_heads: whether the scores have an axis for the heads after these
+        """
+
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         """Raise if the mask does not fit scores of shape (*batch_shape, queries, keys)."""
 
@@ -132,6 +141,7 @@ class Mask:
             keys: the number of keys
             num_batch_axes: the number of batch axes of the result; that of the mask by default
         """
+        self.check_shape((), queries, keys)
         device = next((t.device for t in self.tensors()), None)
         num_batch_axes = self.num_batch_axes() if num_batch_axes is None else num_batch_axes
         visible = self.rule(PositionGrid.full(queries, keys, num_batch_axes, device))
@@ -180,6 +190,10 @@ class CombinedMask(Mask):
 
     def num_batch_axes(self) -> int:
         return max(part.num_batch_axes() for part in self.parts)
+
+    def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
+        for part in self.parts:
+            part.check_axes(num_batch_axes, has_heads)
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         for part in self.parts:
@@ -260,11 +274,13 @@ class DenseMask(Mask):
     """
 
     def __init__(self, tensor: Bool[Tensor, "..."]):
-        if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
-            actual = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool or tensor.is_nested:
+            is_tensor = isinstance(tensor, Tensor)
+            actual = f"{'nested ' * tensor.is_nested}{tensor.dtype}" if is_tensor else type(tensor).__name__
             raise DtypeError(
                 f"a mask is a bool tensor, True where a key is visible to a query, got {actual}; write mask.bool() for "
-                "ones and zeros, mask == 0 for a tensor that is added to the scores, padding(lengths) for lengths"
+                "ones and zeros, padding(lengths) for lengths, and for a float tensor, which is a bias, mask == 0 "
+                "where it is 0 or -inf, or else score=lambda q, k: ScaledDot()(q, k) + bias"
             )
         self.tensor = tensor.reshape((1,) * (2 - tensor.dim()) + tensor.shape)
 
@@ -296,6 +312,17 @@ class DenseMask(Mask):
             raise ShapeError(
                 f"mask {tuple(self.tensor.shape)} does not broadcast to (*batch, queries, keys) = {expected}; "
                 "axes are matched from the right, and lengths belong into padding(lengths)"
+            )
+        leading = self.tensor.shape[:-2]
+        if len(leading) < len(batch_shape) and all(a in (1, b) for a, b in zip(leading, batch_shape, strict=False)):
+            self.check_axes(len(leading), has_heads=True)
+
+    def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
+        leading = self.tensor.shape[:-2]
+        if has_heads and len(leading) <= num_batch_axes and any(size != 1 for size in leading):
+            raise ShapeError(
+                f"mask {tuple(self.tensor.shape)} has a part of the batch axes of the scores only, and it is ambiguous "
+                "which; write mask[:, None] for (batch, 1, queries, keys) and mask[None] for (1, heads, queries, keys)"
             )
 
     @property
@@ -340,4 +367,8 @@ def as_mask(mask: Mask | Tensor) -> Mask:
         >>> as_mask(torch.tensor([True, False]))
         dense((1, 2))
     """
-    return mask if isinstance(mask, Mask) else DenseMask(mask)
+    if isinstance(mask, Mask):
+        return mask
+    if callable(mask):  # causal in place of causal()
+        return as_mask(call_without_arguments(mask, "mask"))
+    return DenseMask(mask)

@@ -34,6 +34,11 @@ def _check_leading_axes(table: Tensor, batch_shape: tuple[int, ...], num_trailin
         )
 
 
+def _is_eager() -> bool:
+    """Whether the values of tensors can be read."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
+
+
 class PaddingMask(Mask):
     """The mask that `padding` returns.
 
@@ -66,8 +71,21 @@ class PaddingMask(Mask):
     def num_batch_axes(self) -> int:
         return self.lengths.dim()
 
+    def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
+        if self.lengths.dim() > num_batch_axes and any(size != 1 for size in self.lengths.shape[num_batch_axes:]):
+            raise ShapeError(
+                f"padding: lengths {tuple(self.lengths.shape)} have more axes than the batch, which has "
+                f"{num_batch_axes}; for lengths of each query write the mask torch.arange(keys) < lengths[..., None] "
+                "of shape (*batch, queries, keys), with an axis for the heads before the queries in MultiHead"
+            )
+
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         _check_leading_axes(self.lengths, batch_shape, 0, "padding: lengths")
+        # Reading the values would make a GPU wait, and break the graph of a compiler.
+        if self.lengths.is_cpu and _is_eager() and type(self.lengths) is Tensor and self.lengths.numel():
+            low, high = self.lengths.aminmax()
+            if int(low) < 0 or int(high) > keys:
+                raise UsageError(f"padding: lengths must be from 0 to the number of keys, {keys}, got {low} to {high}")
 
     @property
     def is_query_independent(self) -> bool:
@@ -215,7 +233,9 @@ def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
         visible(i, j) = j < lengths[batch]
 
     Args:
-        lengths: the number of keys of each sequence; its axes are the leading batch axes, heads and queries follow
+        lengths: the number of keys of each sequence, from 0 to the number of keys; its axes are the leading batch axes,
+            heads and queries follow. Out of this range a call raises a UsageError; on a GPU and under a compiler, where
+            values are not read, fewer than 0 are 0, and more than all are all.
 
     Shape: lengths (*batch,)
 

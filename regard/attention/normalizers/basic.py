@@ -112,7 +112,7 @@ class Temperature(Normalizer):
 
     def __init__(self, temperature: Tensor | Number) -> None:
         super().__init__()
-        base.store_positive(self, "temperature", temperature)
+        base.store_temperature(self, temperature)
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         return torch.softmax(divide_by_temperature(scores, self.temperature), -1)
@@ -163,7 +163,7 @@ class TopK(Normalizer):
         k = min(self.k, scores.shape[-1])
         # The order of equal scores in topk is undefined, so only its k-th value is used.
         threshold = scores.detach().topk(k, -1, sorted=True).values[..., -1:]
-        above = scores > threshold
+        above = (scores > threshold) | scores.isnan()
         tied = scores == threshold
         remaining = k - above.sum(-1, keepdim=True)
         selected = above | (tied & (tied.cumsum(-1) <= remaining))

@@ -1,141 +1,18 @@
-"""Sparse normalizers: most keys get weight 0 exactly, or all but one (hardmax, Sample, StraightThrough, Gumbel).
-
-Sparsemax and entmax belong to one family. With z_i = (alpha - 1) (s_i - max_j s_j) <= 0,
-
-    w_i = max(z_i + t, 0) ^ (1 / (alpha - 1)),    t such that the weights sum to 1
-
-and n^(1 - alpha) <= t <= 1 for n keys: at the lower bound each of n weights is at most 1/n, at the upper one
-the best key alone has 1. For alpha = 2 and 1.5 a sort would give t in closed form, but a sort costs more than all
-passes over the scores that find t here.
-"""
-
-from typing import Any
+"""Sparse normalizers: most keys get weight 0 exactly, or all but one (hardmax, Sample, StraightThrough, Gumbel)."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import is_transformed, upcast_half
+from regard.attention._common import upcast_half
 from regard.attention.normalizers import base
-from regard.attention.normalizers.base import Normalizer, NormalizerWrapper, Number, Scores, Weights, masked_normalizer
+from regard.attention.normalizers.base import Normalizer, Number, Scores, Weights, masked_normalizer
 from regard.attention.normalizers.basic import divide_by_temperature, softmax
+from regard.attention.normalizers.entmax import entmax_weights
+from regard.attention.normalizers.wrappers import NormalizerWrapper, as_masked_normalizer
 from regard.errors import UsageError
 
 __all__ = ["Entmax", "Gumbel", "Sample", "StraightThrough", "entmax15", "hardmax", "sparsemax"]
-
-
-def _threshold_weights(z: Tensor, t: Tensor, alpha: float) -> Tensor:
-    """max(z + t, 0)^q with q = 1 / (alpha - 1)."""
-    if alpha == 2:
-        return (z + t).clamp_(min=0)
-    if alpha == 1.5:
-        return (z + t).clamp_(min=0).square_()
-    # As t^q (1 + z/t)^q: near alpha = 1, where q is large, z + t would round z away.
-    return (z / t).clamp_(min=-1).log1p_().add_(t.log()).mul_(1 / (alpha - 1)).exp_()
-
-
-def _bisect(z: Tensor, alpha: float) -> Tensor:
-    """t = exp((alpha - 1) u) with -log n <= u <= 0, bisected until u is exact."""
-    step = torch.full_like(z[..., :1], z.shape[-1]).log_()
-    u = -step
-    for _ in range(25 if z.dtype == torch.float32 else 54):
-        step = step / 2
-        trial = u + step
-        total = _threshold_weights(z, torch.exp((alpha - 1) * trial), alpha).sum(-1, keepdim=True)
-        u = torch.where(total <= 1, trial, u)
-    return torch.exp((alpha - 1) * u)
-
-
-def _newton(z: Tensor, alpha: float) -> Tensor:
-    """t for alpha = 2 or 1.5: the sum of the weights is convex in t, so steps from t = 1 never overshoot.
-
-    For alpha = 2 each step but the last removes a key (Michelot 1986), so n + 1 steps suffice; five to ten are usual.
-    """
-    t = torch.ones_like(z[..., :1])
-    tolerance = 8 * torch.finfo(z.dtype).eps
-    for _ in range(z.shape[-1] + 50):
-        excess = (z + t).clamp_(min=0)
-        if alpha == 2:
-            total, slope = excess.sum(-1, keepdim=True), excess.sign_().sum(-1, keepdim=True)
-        else:
-            slope, total = 2 * excess.sum(-1, keepdim=True), excess.square_().sum(-1, keepdim=True)
-        step = (total - 1) / slope
-        t = t - step
-        if not (step > tolerance * t).any():
-            break
-    return t
-
-
-# One opaque operator: unrolled, the bisection would take a compiler a minute, and Newton stops by a value.
-@torch.library.custom_op("regard::entmax", mutates_args=())
-def _entmax(scores: Tensor, alpha: float) -> Tensor:
-    z = (scores - scores.amax(-1, keepdim=True)).mul_(alpha - 1)
-    # Stopping by a value makes a GPU wait, and cannot be recorded in a CUDA graph.
-    newton = alpha in (1.5, 2.0) and z.device.type == "cpu"
-    weights = _threshold_weights(z, _newton(z, alpha) if newton else _bisect(z, alpha), alpha)
-    return weights.div_(weights.sum(-1, keepdim=True))
-
-
-@_entmax.register_fake
-def _(scores: Tensor, alpha: float) -> Tensor:
-    return torch.empty_like(scores)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-    ctx.alpha = inputs[1]
-    ctx.save_for_backward(output)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-    """The Jacobian is diag(r) - r r' / sum(r) with r = w^(2 - alpha) on the support."""
-    (weights,) = ctx.saved_tensors
-    ratio = _ratio(weights, ctx.alpha)
-    weighted = ratio * grad
-    mean = weighted.sum(-1, keepdim=True) / ratio.sum(-1, keepdim=True)
-    return weighted - ratio * mean, None
-
-
-def _ratio(weights: Tensor, alpha: float) -> Tensor:
-    if alpha == 2:
-        return weights.sign()
-    support = weights > 0
-    # The power of 0 has no finite slope, and it would reach the second derivative.
-    powers = torch.where(support, weights, 1.0).pow(2 - alpha)
-    return powers * support
-
-
-_entmax.register_autograd(_backward, setup_context=_setup_context)
-
-
-class _TransformableEntmax(torch.autograd.Function):
-    """The same for torch.func and forward mode, which would silently drop the derivative of an operator."""
-
-    @staticmethod
-    def forward(scores: Tensor, alpha: float) -> Tensor:
-        return _entmax(scores, alpha)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
-        _setup_context(ctx, inputs, output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _backward(ctx, grad)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
-        return _backward(ctx, tangent)[0]  # the Jacobian is symmetric
-
-    @staticmethod
-    def vmap(info: Any, axes: tuple[int, None], scores: Tensor, alpha: float) -> tuple[Tensor, int]:
-        return _TransformableEntmax.apply(scores.movedim(axes[0], 0), alpha), 0
-
-
-def _entmax_weights(scores: Tensor, alpha: float) -> Tensor:
-    if is_transformed() and not torch.compiler.is_compiling():
-        return _TransformableEntmax.apply(scores, alpha)
-    return _entmax(scores, alpha)
 
 
 @masked_normalizer
@@ -157,7 +34,7 @@ def sparsemax(scores: Scores) -> Weights:
         >>> sparsemax(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
         [[0.75, 0.25, 0.0, 0.0]]
     """
-    return _entmax_weights(scores, 2.0)
+    return entmax_weights(scores, 2.0)
 
 
 @masked_normalizer
@@ -179,7 +56,7 @@ def entmax15(scores: Scores) -> Weights:
         >>> entmax15(torch.tensor([[1.0, 1.0, -2.0, -torch.inf]])).tolist()
         [[0.5, 0.5, 0.0, 0.0]]
     """
-    return _entmax_weights(scores, 1.5)
+    return entmax_weights(scores, 1.5)
 
 
 class Entmax(Normalizer):
@@ -209,7 +86,7 @@ class Entmax(Normalizer):
         self.alpha = float(alpha)
 
     def compute_weights(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores, -1) if self.alpha == 1 else _entmax_weights(scores, self.alpha)
+        return torch.softmax(scores, -1) if self.alpha == 1 else entmax_weights(scores, self.alpha)
 
 
 # ---- one key: the best one, or a sample
@@ -217,8 +94,10 @@ class Entmax(Normalizer):
 
 def first_argmax_one_hot(scores: Tensor) -> Tensor:
     """1 at the first largest score of each row, 0 elsewhere; no gradient passes."""
+    scores = scores.detach()
     best = scores.argmax(-1, keepdim=True)
-    return torch.zeros_like(scores).scatter(-1, best, 1.0)
+    top = scores.gather(-1, best)  # NaN, if there is one
+    return torch.zeros_like(scores).scatter(-1, best, top.masked_fill(~top.isnan(), 1.0))
 
 
 @masked_normalizer
@@ -330,7 +209,7 @@ class Gumbel(_NoisyNormalizer):
 
     def __init__(self, temperature: Tensor | Number = 1.0, generator: torch.Generator | None = None) -> None:
         super().__init__(generator)
-        base.store_positive(self, "temperature", temperature)
+        base.store_temperature(self, temperature)
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         return torch.softmax(divide_by_temperature(self.add_noise(scores), self.temperature), -1)
@@ -372,7 +251,7 @@ class StraightThrough(NormalizerWrapper):
         if self.normalize is hardmax or isinstance(self.normalize, Sample):
             hard, soft = self.normalize(wide), softmax(wide)
         else:
-            soft = self.normalize(wide)
+            soft = as_masked_normalizer(self.normalize)(wide)
             hard = first_argmax_one_hot(soft) * (soft.amax(-1, keepdim=True) > 0)
         # The difference is exactly 0, so the result is exactly one-hot.
         return (hard.detach() + (soft - soft.detach())).to(scores.dtype)

@@ -10,7 +10,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import broadcast_shape, fold_heads, part_name, unfold_heads, upcast_half
+from regard.attention._common import (
+    broadcast_batch_shape,
+    broadcast_shape,
+    check_result,
+    fold_heads,
+    part_name,
+    unfold_heads,
+    upcast_half,
+)
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import ResettableModule
 from regard.errors import UsageError
@@ -287,7 +295,10 @@ class FunctionScore(Score):
         self.is_random = getattr(function, "is_random", False)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.function(query, key)
+        scores = self.function(query, key)
+        expected = (*broadcast_batch_shape(query, key), query.shape[-2], key.shape[-2])
+        check_result(f"score={part_name(self.function)}", scores, expected)
+        return scores
 
     def extra_repr(self) -> str:
         return part_name(self.function)
