@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.attention._common import broadcast_batch_shape, broadcast_shape, is_autocast_enabled, upcast_half
+from regard.attention._common import (
+    HALF_DTYPES,
+    broadcast_batch_shape,
+    broadcast_shape,
+    is_autocast_enabled,
+    is_transformed,
+    upcast_half,
+)
 from regard.attention.fast.blocked import ComputeContext
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
@@ -25,6 +34,12 @@ FourAxes = tuple[Tensor, Tensor, Tensor, Tensor | None, torch.Size]
 SHORT_SEQUENCE = 32
 LARGE_QUERY = 2**16
 """Up to SHORT_SEQUENCE keys and from LARGE_QUERY numbers in the query on, the definition trains faster on a CPU."""
+
+VECTOR_LENGTH = 16
+"""The numbers in the widest vector register of a CPU."""
+
+NO_CONTEXT = nullcontext()
+CPU_KERNEL = "ScaledDotProductFlashAttentionForCpuBackward0"
 
 MAX_MASK_ENTRIES = 2**25
 """Masks with more entries are evaluated block by block instead of being materialized."""
@@ -92,7 +107,9 @@ def fused_attention(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None
 
     Reference: Dao et al. (2022), "FlashAttention", arXiv 2205.14135.
     """
-    is_dropped, on_cpu = inputs.is_dropout_active, inputs.query.device.type == "cpu"
+    if is_transformed() and not torch.compiler.is_compiling():
+        return None  # the kernel has no forward-mode derivative
+    is_dropped, on_cpu = inputs.is_dropout_active, inputs.query.is_cpu
     # On a CPU the dropout of the kernel costs more than that of the definition.
     if (is_dropped and on_cpu) or _is_mask_too_large(inputs) or (on_cpu and _is_small_training_batch(inputs)):
         return None
@@ -167,7 +184,7 @@ def _build_attn_mask(inputs: AttentionInputs, features: DotProductFeatures) -> t
 
 def _sdpa(
     features: DotProductFeatures, inputs: AttentionInputs, mask: Tensor | None, causal: bool, scale: float, p: float
-) -> Tensor:
+) -> Tensor | None:
     """The fused kernel, which requires four axes, equal sizes of vectors, one batch shape and one dtype."""
     query, key, value, num_groups = features.query, features.key, inputs.value, inputs.num_groups
     assert query is not None
@@ -179,6 +196,11 @@ def _sdpa(
         if cast and not features.full_precision and wide == torch.float32:
             wide = torch.get_autocast_dtype(device)
         query, key, value = query.to(wide), key.to(wide), value.to(wide)
+    is_compiling = torch.compiler.is_compiling()
+    # The maximum of the CPU kernel ignores NaN where the keys fill no register, and in half precision inf - inf is 0.
+    is_fragile = query.dtype in HALF_DTYPES or (not is_compiling and inputs.num_keys < VECTOR_LENGTH and mask is None)
+    if is_fragile and device == "cpu" and not is_compiling and not _are_finite(query, key):
+        return None
     if mask is not None and mask.dtype != torch.bool:  # a bias keeps its precision
         mask = mask.to(torch.float64 if query.dtype == torch.float64 else torch.float32)
     size = value.shape[-1]
@@ -188,10 +210,42 @@ def _sdpa(
     else:
         query, key, value, mask, shape = _to_four_axes(query, key, value, mask, causal)
     # Autocast is applied above; the kernel's own would also round the bias.
-    with torch.autocast(device, enabled=False) if cast else nullcontext():
+    with torch.autocast(device, enabled=False) if cast else NO_CONTEXT:
         out = F.scaled_dot_product_attention(query, key, value, mask, p, causal, scale=scale, enable_gqa=num_groups > 1)
+    if is_compiling:
+        out = _restore_nan(out, query, key, mask, num_groups) if device == "cpu" else out
+    elif out.grad_fn is not None and out.grad_fn.name() == CPU_KERNEL:
+        out.grad_fn.register_hook(_differentiate_definition)
     out = out.reshape(shape + out.shape[-1:])
     return (out if out.shape[-1] == size else out[..., :size]).to(dtype)
+
+
+def _are_finite(*tensors: Tensor) -> bool:
+    return all(math.isfinite(tensor.detach().sum(dtype=torch.float32).item()) for tensor in tensors)
+
+
+def _restore_nan(out: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, num_groups: int) -> Tensor:
+    """The output with NaN where the kernel may ignore it, for a compiler, which cannot choose a path by a value."""
+    if mask is not None:
+        return out
+    first = key[..., :1, :].isnan().any(-1, keepdim=True)
+    first = first if num_groups == 1 else first.repeat_interleave(num_groups, -3)
+    return torch.where(query.isnan().any(-1, keepdim=True) | first, torch.nan, out)
+
+
+def _differentiate_definition(gradients: tuple[Tensor | None, ...], out_gradients: tuple[Tensor | None, ...]) -> Any:
+    """A hook on the kernel's backward, which has no derivative: where one is required, the gradients by definition."""
+    if not torch.is_grad_enabled() or out_gradients[0] is None:
+        return None
+    node: Any = torch._C._current_autograd_node()
+    saved = [tensor.view_as(tensor) for tensor in (node._saved_query, node._saved_key, node._saved_value)]
+    options = {"attn_mask": node._saved_attn_mask, "is_causal": node._saved_is_causal, "scale": node._saved_scale}
+    options["enable_gqa"] = saved[0].shape[-3] != saved[1].shape[-3]
+    with sdpa_kernel(SDPBackend.MATH):
+        out = F.scaled_dot_product_attention(*saved, **options)
+    inputs = [tensor for tensor, gradient in zip(saved, gradients, strict=False) if gradient is not None]
+    defined = iter(torch.autograd.grad(out, inputs, out_gradients[0], create_graph=True))
+    return tuple(None if gradient is None else next(defined) for gradient in gradients)
 
 
 def _pad_to_equal_dims(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

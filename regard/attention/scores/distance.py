@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention._common import upcast_half
+from regard.attention._common import is_transformed, upcast_half
 from regard.attention.fast.additive import autocast_disabled
 from regard.attention.fast.addressing import inverse_norm
 from regard.attention.masks import Mask, PositionGrid
@@ -24,11 +24,16 @@ def safe_normalize(vector: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch
     return vector * inverse_norm(vector)
 
 
-def euclidean_distance(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """|q - k| from the differences, accurate far from the origin, where |q|^2 - 2 q.k + |k|^2 is not."""
+def squared_distance(
+    query: Float[Tensor, "..."], key: Float[Tensor, "..."], width: float | Tensor = 1.0
+) -> Float[Tensor, "..."]:
+    """|(q - k) / width|^2 from the differences, accurate far from the origin, where |q|^2 - 2 q.k + |k|^2 is not."""
     query, key = upcast_half(query), upcast_half(key)
+    if is_transformed() and not torch.compiler.is_compiling():  # cdist has no forward-mode derivative
+        return ((query.unsqueeze(-2) - key.unsqueeze(-3)) / width).square().sum(-1)
     with autocast_disabled(query):
-        return torch.cdist(query, key.to(query.dtype), compute_mode="donot_use_mm_for_euclid_dist")
+        distance = torch.cdist(query, key.to(query.dtype), compute_mode="donot_use_mm_for_euclid_dist")
+    return (distance / width).square()
 
 
 class Cosine(Score):
@@ -157,18 +162,18 @@ class _DistanceScore(Score):
                 f"{tuple(query.shape)}"
             )
 
-    def scaled_distance(self, query: Tensor, key: Tensor) -> Tensor:
-        """u = |(q - k) / width|, (*batch, queries, keys)."""
+    def squared_distance(self, query: Tensor, key: Tensor) -> Tensor:
+        """u^2 = |(q - k) / width|^2, (*batch, queries, keys)."""
         self.check_dims(query, key)
         width = self.width
         if not isinstance(width, Tensor) or width.dim() == 0:
-            return euclidean_distance(query, key) / width
+            return squared_distance(query, key, width)
         # Dividing first would round numbers far from the origin, so the median is subtracted before: a few outliers,
         # perhaps hidden, do not change it.
         query, key = upcast_half(query), upcast_half(key)
         median = key.detach().median(-2, keepdim=True).values if key.shape[-2] else 0
         width = width.to(query.device, query.dtype)
-        return euclidean_distance((query - median) / width, (key - median) / width)
+        return squared_distance((query - median) / width, (key - median) / width)
 
     def extra_repr(self) -> str:
         return f"width={'learned' if self.learned else self._width}"
@@ -195,7 +200,7 @@ class Gaussian(_DistanceScore):
     """
 
     def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
-        return -0.5 * self.scaled_distance(query, key).square()
+        return -0.5 * self.squared_distance(query, key)
 
     def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
         width = self.width
@@ -233,8 +238,8 @@ class Boxcar(_FiniteKernel):
     """
 
     def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
-        u = self.scaled_distance(query, key)
-        return (u <= 1).to(u.dtype)
+        squared = self.squared_distance(query, key)
+        return (squared <= 1).to(squared.dtype).masked_fill(squared.isnan(), torch.nan)
 
 
 class Epanechnikov(_FiniteKernel):
@@ -255,7 +260,7 @@ class Epanechnikov(_FiniteKernel):
     """
 
     def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
-        return (1 - self.scaled_distance(query, key).square()).clamp(min=0)
+        return (1 - self.squared_distance(query, key)).clamp(min=0)
 
 
 # ---- the Gaussian score as a dot product, for the fused kernel
@@ -278,13 +283,10 @@ def gaussian_features(
         return None  # the choice depends on the data; a compiler fuses the definition anyway
     mean = _visible_mean(query, key, mask)
     query, key = (query - mean) / width, (key - mean) / width
-    try:
-        norm = max(_max_squared_norm(query), _max_squared_norm(key))
-    except RuntimeError:  # the values of torch.func's tensors cannot be read
-        return None
-    if norm > MAX_SQUARED_NORM[query.dtype]:
+    norms = _max_squared_norm(query), _max_squared_norm(key)
+    if not all(norm <= MAX_SQUARED_NORM[query.dtype] for norm in norms):  # NaN is not
         has_float64 = query.dtype != torch.float64 and query.device.type != "mps"
-        if not (has_float64 and norm <= MAX_SQUARED_NORM[torch.float64]):
+        if not (has_float64 and all(norm <= MAX_SQUARED_NORM[torch.float64] for norm in norms)):
             return None
         query, key = query.double(), key.double()
     ones = query.new_ones(()).expand(*query.shape[:-1], 1)
