@@ -108,7 +108,7 @@ def test_weights_are_recorded_before_dropout():
         causal() & padding([5, 3]),
         ~window(0, 0),
         torch.rand(2, 4, 5, 5) > 0.3,
-        torch.rand(4, 5, 5) > 0.3,
+        torch.rand(1, 4, 5, 5) > 0.3,
         torch.rand(2, 1, 5, 5) > 0.3,
     ],
     ids=["none", "causal", "padding", "both", "not", "dense", "a head", "a row"],
