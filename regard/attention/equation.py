@@ -285,13 +285,13 @@ def default_normalizer(score: object) -> Callable[[Tensor], Tensor]:
     return kernel_sum if getattr(score, "output_kind", "logits") == "kernel" else softmax
 
 
-def check_tensor(name: str, tensor: object, shape: str) -> None:
+def check_tensor(name: str, tensor: object, axes: str) -> None:
     """Raise unless an argument is a tensor of at least two axes, and not nested.
 
     Args:
         name: the name of the argument
         tensor: its value
-        shape: the allowed shape, for the message
+        axes: the axes after those of the batch, for the message
     """
     if not isinstance(tensor, Tensor):
         raise DtypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
@@ -301,7 +301,7 @@ def check_tensor(name: str, tensor: object, shape: str) -> None:
             "torch.nested.to_padded_tensor(x, 0.0), and hide the rest with mask=padding(lengths)"
         )
     if tensor.dim() < 2:
-        raise ShapeError(f"{name} must be {shape}, got {tuple(tensor.shape)}")
+        raise ShapeError(f"{name} must be (*batch, {axes}), got {tuple(tensor.shape)}")
 
 
 def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
@@ -314,9 +314,13 @@ def check_shapes(query: Tensor | None, key: Tensor, value: Tensor) -> None:
 
     Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim)
     """
-    for name, tensor, axis in (("query", query, "queries"), ("key", key, "keys"), ("value", value, "keys")):
+    for name, tensor, axes in (
+        ("query", query, "queries, dim"),
+        ("key", key, "keys, dim"),
+        ("value", value, "keys, dim"),
+    ):
         if tensor is not None or name != "query":
-            check_tensor(name, tensor, f"(*batch, {axis}, dim)")
+            check_tensor(name, tensor, axes)
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(
             f"every key has one value, got {key.shape[-2]} keys and {value.shape[-2]} values: key "

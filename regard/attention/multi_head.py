@@ -194,8 +194,8 @@ class MultiHead(_AttentionModule):
     def _check_inputs(self, **inputs: Tensor) -> None:
         for name, tensor in inputs.items():
             size = getattr(self, f"{name[0]}_proj").in_features
-            check_tensor(f"MultiHead: {name}", tensor, f"(*batch, positions, {size})")
-            if tensor.shape[-1] != size:
+            if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() < 2 or tensor.shape[-1] != size:
+                check_tensor(f"MultiHead: {name}", tensor, f"positions, {size}")
                 raise ShapeError(f"MultiHead: {name} must be (*batch, positions, {size}), got {tuple(tensor.shape)}")
 
     @classmethod

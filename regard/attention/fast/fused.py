@@ -214,8 +214,8 @@ def _sdpa(
         out = F.scaled_dot_product_attention(query, key, value, mask, p, causal, scale=scale, enable_gqa=num_groups > 1)
     if is_compiling:
         out = _restore_nan(out, query, key, mask, num_groups) if device == "cpu" else out
-    elif out.grad_fn is not None and out.grad_fn.name() == CPU_KERNEL:
-        out.grad_fn.register_hook(_differentiate_definition)
+    elif (node := out.grad_fn) is not None and node.name() == CPU_KERNEL:
+        node.register_hook(_differentiate_definition)
     out = out.reshape(shape + out.shape[-1:])
     return (out if out.shape[-1] == size else out[..., :size]).to(dtype)
 
