@@ -1,4 +1,4 @@
-"""Files that are either complete or absent, values for JSON, checksums, and errors of the disk in one sentence."""
+"""Files that are complete or absent, JSON and checksums that are verified, and errors of the disk in one sentence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from typing import Any
 from regard.errors import RegardError, StorageError
 
 __all__ = [
-    "DISK_FULL_ERRNOS", "replace_atomic", "replace_non_finite", "sha256_of_bytes", "sha256_of_file", "storage_errors",
-    "sync_folder", "write_and_sync", "write_atomic", "write_json",
+    "DISK_FULL_ERRNOS", "MAX_JSON_BYTES", "add_checksum", "check_files", "checksums_of", "read_file", "read_json",
+    "replace_atomic", "replace_non_finite", "sha256_of_bytes", "sha256_of_file", "storage_errors", "sync_folder",
+    "write_and_sync", "write_atomic", "write_json",
 ]  # fmt: skip
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, a quota, the size of one file
 BLOCK = 1 << 20
+MAX_JSON_BYTES = 64 << 20  # of a vocabulary, a record or a file of metrics; values in memory are ten times as large
 
 
 @contextlib.contextmanager
@@ -124,6 +127,103 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         {'a': 1}
     """
     write_atomic(path, (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode())
+
+
+def read_file(path: Path, max_bytes: float = math.inf) -> bytes:
+    """Read a regular file; a device or a named pipe could be without end.
+
+    Args:
+        path: the file
+        max_bytes: the largest size
+
+    Raises:
+        ValueError: it is something else, or larger
+        OSError: it cannot be read
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is not a regular file")
+    if status.st_size > max_bytes:
+        raise ValueError(f"it has {status.st_size:,} bytes, and at most {max_bytes:,} are read")
+    return path.read_bytes()
+
+
+def read_json(path: Path, *, needs_checksum: bool = False) -> dict[str, Any]:
+    """Read a JSON object, and verify the checksum of `add_checksum` if it has one.
+
+    Args:
+        path: the file
+        needs_checksum: whether an object without a checksum is refused
+
+    Raises:
+        ValueError: it is no JSON object, too large or nested too deeply, or differs from what was written
+        OSError: it cannot be read
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.json")
+        >>> write_json(path, add_checksum({"steps": 1}))
+        >>> read_json(path)
+        {'steps': 1}
+        >>> _ = path.write_text(path.read_text().replace(": 1", ": 2"))
+        >>> read_json(path)
+        Traceback (most recent call last):
+        ValueError: its checksum differs; if it was changed on purpose, remove "sha256" from it
+    """
+    try:
+        content = json.loads(read_file(path, MAX_JSON_BYTES))
+        if not isinstance(content, dict):
+            raise ValueError("it must be a JSON object")
+        expected = content.pop("sha256", None)
+        if expected != _checksum_of_json(content) and (needs_checksum or expected is not None):
+            raise ValueError('its checksum differs; if it was changed on purpose, remove "sha256" from it')
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return content
+
+
+def add_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a checksum of all its values, which `read_json` verifies.
+
+    Args:
+        content: data that JSON can represent
+    """
+    content = {key: value for key, value in content.items() if key != "sha256"}
+    plain = json.loads(json.dumps(content))  # as it will be read
+    return {"sha256": _checksum_of_json(plain), **plain}
+
+
+def _checksum_of_json(content: dict[str, Any]) -> str:
+    return sha256_of_bytes(json.dumps(content, sort_keys=True).encode())
+
+
+def checksums_of(folder: Path) -> dict[str, str]:
+    """The SHA-256 checksum of every file in a folder and its subfolders, by relative path.
+
+    Args:
+        folder: the folder
+    """
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in paths}
+
+
+def check_files(folder: Path, checksums: Mapping[str, str], error_class: type[RegardError], remedy: str) -> None:
+    """Compare files with their checksums.
+
+    Args:
+        folder: contains the files
+        checksums: as `checksums_of` returns them
+        error_class: of the error for a file that is missing or differs
+        remedy: the end of its sentence
+    """
+    for name, expected in checksums.items():
+        path = folder / name
+        if not name or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise error_class(f"the record of {folder} names a file outside of its folder; {remedy}")
+        if not path.is_file():
+            raise error_class(f"{path} is missing; {remedy}")
+        if sha256_of_file(path) != expected:
+            raise error_class(f"{path} has changed since it was written; {remedy}")
 
 
 def replace_non_finite(value: Any) -> Any:

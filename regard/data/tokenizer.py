@@ -21,7 +21,7 @@ from regard.data.segmentation import UNKNOWN_CHARACTER, is_space_delimited, spli
 from regard.data.sources import IntArray
 from regard.data.vocabulary import BOS_ID, EOS_ID, MAX_CACHED_WORDS, PAD_ID, UNK_ID, WORD_MARK, Vocabulary
 from regard.errors import DataError, UsageError
-from regard.files import write_atomic
+from regard.files import read_json, write_atomic
 
 __all__ = ["RaggedArray", "Tokenizer", "pad_rows"]
 
@@ -282,7 +282,7 @@ class Tokenizer:
             DataError: the file is missing, damaged or of another format version.
         """
         try:
-            saved = json.loads(Path(path).read_text(encoding="utf-8"))
+            saved = read_json(Path(path))
             if saved["format"] != FORMAT_VERSION:
                 problem = f"{path} has format {saved['format']!r}, but this version of regard reads {FORMAT_VERSION}"
                 raise DataError(f"{problem}; load it with the version that saved it.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from regard.config import Config, Option
 from regard.data import Tokenizer
 from regard.errors import ConfigError, RunFormatError, UnknownNameError
-from regard.files import write_json
+from regard.files import read_json, write_json
 from regard.tasks.predictor import Metric, Predictor
 from regard.training import Loss, TrainingConfig, load_into
 from regard.training.engine import Batch, BatchSource, CompileMode
@@ -107,12 +106,11 @@ class Processor:
         """The values in processor.json, of the types of the fields; lists become tuples."""
         path = folder / "processor.json"
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+            values = {key: tuple(value) if isinstance(value, list) else value for key, value in read_json(path).items()}
         except FileNotFoundError:
             raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
-        except (ValueError, AttributeError):
-            raise RunFormatError(f"{path} is damaged: it must be a JSON object; copy it again") from None
+        except ValueError as error:
+            raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
         types = get_type_hints(cls)
         required = {one.name for one in fields(cls) if one.default is MISSING} - {*cls.files}
         if missing := sorted(required - values.keys()):

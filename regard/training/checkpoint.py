@@ -11,11 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from regard._version import __version__
 from regard.errors import CheckpointCorruptError, RunFormatError
-from regard.files import sha256_of_bytes, storage_errors, sync_folder, write_and_sync, write_atomic
+from regard.files import (
+    add_checksum,
+    read_file,
+    read_json,
+    sha256_of_bytes,
+    storage_errors,
+    sync_folder,
+    write_and_sync,
+    write_atomic,
+)
 from regard.training.weights import from_safetensors, to_safetensors
 
 __all__ = ["Checkpoint", "list_steps", "load", "load_latest", "remove_unfinished", "save"]
@@ -88,9 +98,7 @@ def load(path: Path) -> Checkpoint:
         RunFormatError: it was written by another version
     """
     try:
-        manifest = json.loads((path / STATE_FILE).read_bytes())
-        if sha256_of_bytes(_canonical_json(manifest)) != manifest["sha256"]:
-            raise CheckpointCorruptError(f"{STATE_FILE} was altered")
+        manifest = read_json(path / STATE_FILE, needs_checksum=True)
         if (number := manifest["format"]) < FORMAT:
             raise RunFormatError(f"{path} was written by regard 0.1; train it again, or use regard 0.1")
         if number > FORMAT:
@@ -104,7 +112,7 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointCorruptError(f"{Path(error.filename).name} is missing") from None
     except OSError as error:
         raise CheckpointCorruptError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError):
         raise CheckpointCorruptError(f"{STATE_FILE} is not what was written") from None
     return Checkpoint(path, model, training, manifest["state"])
 
@@ -153,10 +161,7 @@ def remove_unfinished(folder: Path) -> None:
 
 def _manifest(files: dict[str, bytes], state: dict[str, Any]) -> dict[str, Any]:
     sizes = {name: {"bytes": len(data), "sha256": sha256_of_bytes(data)} for name, data in files.items()}
-    manifest = {"format": FORMAT, "regard_version": __version__, "state": state, "files": sizes}
-    manifest = json.loads(json.dumps(manifest))  # as it will be read
-    manifest["sha256"] = sha256_of_bytes(_canonical_json(manifest))
-    return manifest
+    return add_checksum({"format": FORMAT, "regard_version": __version__, "state": state, "files": sizes})
 
 
 def _has_same_files(path: Path, files: dict[str, dict[str, Any]]) -> bool:
@@ -185,16 +190,12 @@ def _write_folder(path: Path, files: dict[str, bytes]) -> None:
 
 
 def _read_verified(path: Path, expected: dict[str, Any]) -> bytes:
-    content = path.read_bytes()
+    content = read_file(path)
     if len(content) != expected["bytes"]:
         raise CheckpointCorruptError(f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}")
     if sha256_of_bytes(content) != expected["sha256"]:
         raise CheckpointCorruptError(f"{path.name} was altered: its checksum differs")
     return content
-
-
-def _canonical_json(manifest: dict[str, Any]) -> bytes:
-    return json.dumps({k: v for k, v in manifest.items() if k != "sha256"}, sort_keys=True).encode()
 
 
 def _prune(folder: Path, saved: Path, keep: int) -> None:
