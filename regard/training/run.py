@@ -6,13 +6,14 @@ import contextlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
-from regard.files import storage_errors, write_json
+from regard.errors import RunError, RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
+from regard.files import MAX_JSON_BYTES, add_checksum, read_file, read_json, storage_errors, write_json
 from regard.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ try:
 except ImportError:  # on Windows runs are not locked
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Progress", "RunFolder", "is_better", "step_seed"]
+__all__ = ["Progress", "RunFolder", "is_better", "read_points", "step_seed"]
 
 
 class RunFolder:
@@ -101,27 +102,34 @@ class RunFolder:
             raise RunNotFoundError(f"no run in {folder}: {reason}")
         if not run.is_run():
             raise RunNotFoundError(f"no run in {folder}: it has neither run.json nor checkpoints")
+        run.check_entries()
         return run
 
     def is_run(self) -> bool:
         """Whether the folder has a record or checkpoints."""
         return self.record_path.is_file() or self.checkpoints.is_dir()
 
+    def check_entries(self) -> None:
+        """Raise RunError for a link or a device in the folder: what is written there would be written elsewhere."""
+        for folder, folders, files in os.walk(self.folder):
+            for path in (Path(folder, name) for name in (*folders, *files)):
+                with contextlib.suppress(FileNotFoundError):  # a training may remove files meanwhile
+                    if stat.S_IFMT(path.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+                        problem = "is a link or a device, which could lead out of the folder of the run"
+                        raise RunError(f"{path} {problem}; put the file itself in its place")
+
     def write_record(self, record: dict[str, Any]) -> None:
         """Write run.json."""
-        write_json(self.record_path, record)
+        write_json(self.record_path, add_checksum(record))
 
     def read_record(self) -> dict[str, Any]:
         """Read run.json."""
         try:
-            record = json.loads(self.record_path.read_bytes())
+            return read_json(self.record_path)
         except FileNotFoundError:
             raise RunNotFoundError(f"no run in {self.folder}: run.json is missing") from None
         except ValueError as error:
             raise RunFormatError(f"{self.record_path} is damaged: {error}") from None
-        if not isinstance(record, dict):
-            raise RunFormatError(f"{self.record_path} is damaged: it must be a JSON object")
-        return record
 
     def find_weights(self) -> Path:
         """The file of the weights to use: the average, else the best, else those of the latest checkpoint."""
@@ -149,6 +157,7 @@ class RunFolder:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Prevent other processes from training in this folder; the lock ends with the process."""
+        self.check_entries()
         with storage_errors(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)
             file = open(self.folder / ".lock", "a")  # noqa: SIM115
@@ -227,6 +236,33 @@ class Progress:
     def from_json(cls, state: dict[str, Any]) -> Progress:
         """The progress of which `to_json` is a part of `state`."""
         return cls(**{item.name: state[item.name] for item in fields(cls) if item.name in state})
+
+
+def read_points(metrics_path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Read metrics.jsonl, of which a crash or the disk may have damaged lines.
+
+    Args:
+        metrics_path: the file; without it there are no points
+
+    Returns:
+        The points in order, and the number of lines that cannot be read.
+    """
+    try:
+        lines = read_file(metrics_path, MAX_JSON_BYTES).splitlines()
+    except (OSError, ValueError):
+        return [], 0
+    points = [point for point in map(_parse_point, lines) if point]
+    return points, len(lines) - len(points)
+
+
+def _parse_point(line: bytes) -> dict[str, Any]:
+    """A point of the metrics; empty if the line is not what was written."""
+    try:
+        point = json.loads(line)
+        numbers = {name: value for name, value in {**point, **point.get("valid", {})}.items() if name != "valid"}
+        return point if all(isinstance(value, int | float) for value in numbers.values()) and "step" in point else {}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 def is_better(score: float, best: float | None, lower_is_better: bool, margin: float = 0.0) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import CheckpointCorruptError, RunNotFoundError, UnsupportedError, UsageError, WeightsMismatchError
-from regard.files import write_atomic
+from regard.files import read_file, write_atomic
 from regard.training.distributed import distributed_context
 
 __all__ = [
@@ -49,7 +50,11 @@ def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
         stored[name] = tensor.cpu().contiguous()
     if len({tensor.untyped_storage().data_ptr() for tensor in stored.values()}) < len(stored):
         stored = {name: tensor.clone() for name, tensor in stored.items()}  # views of one storage, or empty ones
-    return safetensors.torch.save(stored, {"shared": json.dumps(shared)})
+    header, data = _split_safetensors(safetensors.torch.save(stored, {"shared": json.dumps(shared)}))
+    header["__metadata__"]["sha256"] = _checksum(header, data)
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)  # values are aligned
+    return b"".join([len(encoded).to_bytes(8, "little"), encoded, data])
 
 
 def from_safetensors(content: bytes) -> dict[str, Tensor]:
@@ -60,13 +65,31 @@ def from_safetensors(content: bytes) -> dict[str, Tensor]:
 
     Returns:
         The tensors by name, on the CPU.
+
+    Raises:
+        CheckpointCorruptError: the checksum in the file differs; files of other programs have none
     """
     tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(content).items()}
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    header, data = _split_safetensors(content)
+    metadata = header.get("__metadata__") or {}
+    expected = metadata.pop("sha256", None)
+    if expected is not None and expected != _checksum(header, data):
+        raise CheckpointCorruptError("its checksum differs")
     for name, same in json.loads(metadata.get("shared", "{}")).items():
         tensors[name] = tensors[same]
     return tensors
+
+
+def _split_safetensors(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The header of a safetensors file, and the bytes of its values."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:end]), memoryview(content)[end:]
+
+
+def _checksum(header: Mapping[str, Any], data: memoryview) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    digest.update(data)
+    return digest.hexdigest()
 
 
 def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -104,10 +127,10 @@ def load_weights(path: Path, prefix: str = "") -> dict[str, Tensor]:
         {'weight': tensor([1., 1.])}
     """
     try:
-        tensors = from_safetensors(path.read_bytes())
+        tensors = from_safetensors(read_file(path))
     except FileNotFoundError:
         raise RunNotFoundError(f"no weights in {path}: no such file") from None
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+    except (safetensors.SafetensorError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise CheckpointCorruptError(f"{path} is damaged or not a safetensors file: {error}") from None
     return select_prefix(tensors, f"{prefix}.") if prefix else tensors
 

@@ -69,7 +69,7 @@ def test_load_needs_no_recipe(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["task"], record["processor"]) == ("algorithm", {"algorithm": "copy"})
-    (tmp_path / "run" / "run.json").write_text(json.dumps({**record, "recipe": "unknown-copy"}))
+    RunFolder(tmp_path / "run").write_record({**record, "recipe": "unknown-copy"})
     assert measure(load(tmp_path / "run"), length=3) == measure(load(run), length=3)
     with pytest.raises(UnknownNameError, match="no recipe 'unknown-copy'"):
         resume(tmp_path / "run", log=quiet)

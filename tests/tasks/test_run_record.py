@@ -10,6 +10,7 @@ from regard.data import Tokenizer
 from regard.errors import CheckpointCorruptError, ConfigError, DataError, StorageError
 from regard.tasks import RECIPES, resume, run_record, train
 from regard.tasks.runner import resolve_config
+from regard.training import RunFolder
 from tests.tasks.tiny_runs import FILES, PAIRS, TINY, quiet, write_pairs
 
 pytestmark = pytest.mark.usefixtures("small_vocabulary")
@@ -53,10 +54,10 @@ def test_resume_without_recorded_files(tmp_path):
     files = write_pairs(tmp_path, "tsv")
     words = [*FILES, f"train_files={files}", f"valid_files={files}", "streaming=on", "steps=2"]
     train("translation", tmp_path / "run", words, log=quiet)
-    path = tmp_path / "run" / "run.json"
-    record = json.loads(path.read_text())
+    run = RunFolder(tmp_path / "run")
+    record = run.read_record()
     del record["files"]
-    path.write_text(json.dumps(record))
+    run.write_record(record)
     assert resume(tmp_path / "run", log=quiet, steps=3).step == 3
 
 
