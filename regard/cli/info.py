@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -136,16 +135,10 @@ def _find_weights(run: RunFolder) -> str | None:
 
 def _read_speed(metrics: Path) -> float | None:
     """The median of the tokens per second in metrics.jsonl."""
-    points = map(_parse_point, metrics.read_text(encoding="utf-8").splitlines() if metrics.is_file() else ())
-    speeds = [point["tokens_per_second"] for point in points if "tokens_per_second" in point]
+    from regard.training.run import read_points
+
+    speeds = [point["tokens_per_second"] for point in read_points(metrics)[0] if "tokens_per_second" in point]
     return median(speeds) if speeds else None
-
-
-def _parse_point(line: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(line))
-    except ValueError:
-        return {}  # the last line of a run that was killed may be incomplete
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from regard.tasks.algorithms.predictor import AlgorithmPredictor
 from regard.tasks.loading import load
 from regard.training import RunFolder
 from regard.training.logging import LogFn
+from regard.training.run import read_points
 
 __all__ = ["ALGORITHM_TRIALS", "AlgorithmTrial", "ntm2014"]
 
@@ -125,8 +126,7 @@ def _plot_curves(out: Path, name: str) -> Any:
     for model, color in COLORS.items():
         run = RunFolder.open(out / f"{name}-{model}")
         batch_size = run.read_record()["config"]["batch_size"]
-        lines = run.metrics.read_text(encoding="utf-8").splitlines()
-        points = [point for point in map(json.loads, lines) if "valid" in point]
+        points = [point for point in read_points(run.metrics)[0] if "valid" in point]
         sequences = [point["step"] * batch_size for point in points]
         bits = [max(point["valid"]["bits"], 1e-3) for point in points]
         axes.plot(sequences, bits, ".-", markersize=3, color=color, label=model.upper())

@@ -17,6 +17,7 @@ from regard.tasks.runner import resume, train
 from regard.tasks.task import select_options
 from regard.training import RunFolder, TrainingConfig
 from regard.training.logging import LogFn
+from regard.training.run import read_points
 
 __all__ = ["Row", "Study", "format_markdown_table", "run_trial"]
 
@@ -78,8 +79,7 @@ def run_trial(
 
 def _median_throughput(run: RunFolder) -> float:
     """The median of the logged target tokens per second."""
-    points = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
-    rates = [point["tokens_per_second"] for point in points if "tokens_per_second" in point]
+    rates = [point["tokens_per_second"] for point in read_points(run.metrics)[0] if "tokens_per_second" in point]
     return median(rates) if rates else 0.0
 
 

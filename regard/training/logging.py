@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from regard._imports import require_extra
 from regard.files import storage_errors, write_atomic
 from regard.training.config import TrainingConfig
-from regard.training.run import Progress, RunFolder
+from regard.training.run import Progress, RunFolder, read_points
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -60,6 +61,8 @@ class MetricsLogger:
             self._print_line = partial(self._bar.console.print, markup=False, emoji=False)  # above the bar
         self._plotted_at, self._grad_norm, self._lr = time.perf_counter(), 0.0, 0.0
         self._reset_window()
+        if num_damaged := read_points(run.metrics)[1]:
+            self.log_line(f"{run.metrics} has damaged lines, which the learning curve leaves out: {num_damaged:,}")
 
     def _reset_window(self) -> None:
         self._window_start = self._refreshed_at = time.perf_counter()
@@ -131,8 +134,11 @@ class MetricsLogger:
         return self._metrics_file.sync()
 
     def plot(self) -> None:
-        """Plot the learning curve."""
-        plot_curve(self.run.metrics, self.run.curve, self.config.monitor)
+        """Plot the learning curve; a training does not end because that fails."""
+        try:
+            plot_curve(self.run.metrics, self.run.curve, self.config.monitor)
+        except Exception as error:
+            self.log_line(f"the learning curve could not be drawn: {error}")
         self._plotted_at = time.perf_counter()
 
     def close(self) -> None:
@@ -190,21 +196,31 @@ class AppendOnlyFile:
     """A text file that grows by lines.
 
     Args:
-        path: the file
+        path: the file; a part of a line at its end is removed
         max_bytes: if given, the file is first truncated to this size
     """
 
     def __init__(self, path: Path, max_bytes: int | None = None):
         self.path = path
         with storage_errors(str(path)):
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-            if max_bytes is not None:
-                self._file.truncate(min(max_bytes, self._file.tell()))
+            self._file = open(path, "ab+", buffering=0)  # noqa: SIM115
+            size = self._file.tell()
+            self._file.seek(0)
+            content = self._file.read(size if max_bytes is None else max_bytes)
+            if (complete := content.rfind(b"\n") + 1) < size:
+                self._file.truncate(complete)
 
     def add(self, line: str) -> None:
         """Append a line."""
         with storage_errors(str(self.path)):
-            self._file.write(line.encode() + b"\n")
+            size, remaining = os.fstat(self._file.fileno()).st_size, memoryview(line.encode() + b"\n")
+            try:
+                while remaining:  # a disk that is nearly full takes a part
+                    remaining = remaining[self._file.write(remaining) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(size)
+                raise
 
     def sync(self) -> int:
         """Wait until everything is on the disk; returns the size of the file."""
@@ -232,7 +248,7 @@ def plot_curve(metrics_path: Path, image_path: Path, monitor: str) -> bool:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    points = [json.loads(line) for line in metrics_path.read_text().splitlines()]
+    points, _ = read_points(metrics_path)
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     # nll, the plain cross entropy, is comparable with the loss of a validation

@@ -2,6 +2,7 @@
 
 import io
 import json
+import resource
 import sys
 from pathlib import Path
 
@@ -101,3 +102,51 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 @pytest.mark.parametrize(("value", "text"), [(0.0, "0"), (float("nan"), "nan"), (-3.5, "-3.5000"), (1234.5, "1234.50")])
 def test_number_formats(value, text):
     assert logging.format_number(value) == text
+
+
+def test_a_damaged_line_of_the_metrics_stops_no_training(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    train(tmp_path, steps=14)
+    content = bytearray((tmp_path / "metrics.jsonl").read_bytes())
+    content[1] ^= 0x80  # of the first line
+    (tmp_path / "metrics.jsonl").write_bytes(content)
+    monkeypatch.setattr(logging, "PLOT_INTERVAL", 0.0)
+    monkeypatch.setattr(logging, "plot_curve", plot_curve)
+    lines = []
+    assert train(tmp_path, steps=28, log=lines.append)[1].step == 28
+    assert sum("has damaged lines, which the learning curve leaves out: 1" in line for line in lines) == 1
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_curve_that_cannot_be_drawn_stops_no_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(logging, "PLOT_INTERVAL", 0.0)
+    (tmp_path / "curve.png").mkdir()
+    monkeypatch.setattr(logging, "plot_curve", plot_curve)
+    lines = []
+    assert train(tmp_path, steps=14, log=lines.append)[1].step == 14
+    assert any(line.startswith("the learning curve could not be drawn: ") for line in lines)
+
+
+def test_a_torn_line_is_removed_before_the_next_one(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"one\ntw")
+    lines = logging.AppendOnlyFile(path)
+    lines.add("three")
+    lines.close()
+    assert path.read_bytes() == b"one\nthree\n"
+
+
+def test_a_full_disk_tears_no_line(tmp_path):
+    """A real limit on the size of the file: a part of the second line is written, then nothing."""
+    path, before = tmp_path / "metrics.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+    lines = logging.AppendOnlyFile(path)
+    lines.add("x" * 50)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (80, before[1]))
+    try:
+        with pytest.raises(StorageError, match="file too large"):
+            lines.add("y" * 50)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    lines.add("z")
+    lines.close()
+    assert path.read_text() == "x" * 50 + "\nz\n"
