@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import ConfigError, WeightsMismatchError
 from regard.tasks.predictor import Predictor, Report
-from regard.tasks.registry import get_recipe, get_task, is_export, open_record, recipe_name
+from regard.tasks.registry import check_processor, get_recipe, get_task, is_export, open_record, recipe_name
 from regard.training import RunFolder, load_into, load_weights
 
 __all__ = ["AllocationLimit", "evaluate", "load", "load_predictor"]
@@ -68,6 +68,7 @@ def load_predictor(
     num_layers = getattr(config, "num_layers", 1)
     if isinstance(num_layers, int) and num_layers > len(weights):  # building them would take forever
         raise ConfigError(f"{run.record_path} has num_layers={num_layers:,}, but {path} has fewer layers")
+    check_processor(run, record)
     processor = task.processor_class.load(run.processor)
     with AllocationLimit(sum(tensor.numel() for tensor in weights.values()), path):
         model = task.build_model(config, processor)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard._imports import resolve
 from regard.config import Config, split_override
 from regard.errors import RunFormatError, UnknownNameError
+from regard.files import check_files
 from regard.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPORT_FILE", "RECIPES", "RECORD_FORMAT", "TASKS", "NoOptions", "Recipe", "TaskEntry", "cache_records",
-    "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_export", "list_verbs", "make_config",
-    "make_recipe", "open_record", "read_record", "recipe_name",
+    "check_processor", "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_export", "list_verbs",
+    "make_config", "make_recipe", "open_record", "read_record", "recipe_name",
 ]  # fmt: skip
 
 RECORD_FORMAT = 2  # of run.json
@@ -306,10 +307,22 @@ def read_record(run: RunFolder) -> dict[str, Any]:
         raise RunFormatError(
             f"{run.record_path} has format {version!r}, but this regard reads {RECORD_FORMAT}; install a newer regard"
         )
-    kinds = {"format": int, "task": str, "recipe": str, "config": dict}
-    if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+    kinds = {"format": int, "task": str, "recipe": str, "config": dict, "processor_files": dict}
+    if not all(isinstance({"processor_files": {}, **record}.get(name), kind) for name, kind in kinds.items()):
         raise RunFormatError(f"{run.record_path} is damaged: it must have a task, a recipe and a config; copy it again")
     return record
+
+
+def check_processor(run: RunFolder, record: Mapping[str, Any]) -> None:
+    """Raise RunFormatError if a file of the processor differs from what the training wrote.
+
+    Args:
+        run: the folder of the run
+        record: its record
+    """
+    check_files(
+        run.processor, record.get("processor_files", {}), RunFormatError, "copy the whole folder of the run again"
+    )
 
 
 def is_export(folder: str | Path) -> bool:

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from regard.config import format_conditions, format_value, split_override
-from regard.errors import ConfigError, StorageError, UsageError
-from regard.files import DISK_FULL_ERRNOS, sync_folder
+from regard.errors import ConfigError, RegardError, RunError, StorageError, UsageError
+from regard.files import DISK_FULL_ERRNOS, checksums_of, sync_folder
 from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
-from regard.tasks.registry import Recipe, get_recipe, get_task, make_config, read_record
+from regard.tasks.registry import Recipe, check_processor, get_recipe, get_task, make_config, read_record
 from regard.tasks.run_record import check_files_unchanged, make_record
 from regard.tasks.task import Processor
 from regard.training import RunFolder, TrainingConfig, TrainingResult, checkpoint, distributed, fit, load_weights
@@ -203,13 +203,16 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
     task, config = get_task(record["task"]), _read_config(record)
     data = get_recipe(record["recipe"]).load_data(config)
     is_main = distributed.distributed_context().is_main
-    if is_main and not run.processor.is_dir():
+    if is_main and not _has_processor(run, record):
+        if "processor_files" in record:
+            log(f"{run.processor} is missing or damaged; it is made anew from the data")
         with _storage_errors(run):
             if origin is None:
                 new: Processor = task.build_processor(config, data)
             else:
+                check_processor(origin, read_record(origin))
                 new = task.inherit_processor(config, data, get_task(read_record(origin)["task"]), origin.processor)
-            _save_processor(run, new)
+            _save_processor(run, record, new)
     distributed.barrier()
     processor = task.processor_class.load(run.processor)
     torch.manual_seed(config.seed)  # of the initial weights
@@ -226,6 +229,7 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
             reports = task.describe_data(config, batches, valid)
             parameters = sum(p.numel() for p in model.parameters())
             facts = {"model": {"parameters": parameters}, "processor": processor.describe()}
+            facts["processor_files"] = checksums_of(run.processor)
             summaries = {name: {**report.as_dict(), "summary": str(report)} for name, report in reports.items()}
             run.write_record({**record, **facts, **({"data": summaries} if reports else {})})
             lines = [f"{name}: {one}" for name, one in reports.items() if one.as_dict().get("read", 1)]
@@ -245,12 +249,27 @@ def _read_config(record: Mapping[str, Any]) -> TrainingConfig:
     return get_task(record["task"]).config_class.from_dict(record["config"])
 
 
-def _save_processor(run: RunFolder, processor: Processor) -> None:
+def _has_processor(run: RunFolder, record: Mapping[str, Any]) -> bool:
+    """Whether the run has its processor; one that is missing or damaged can be made anew."""
+    try:
+        check_processor(run, record)
+        get_task(record["task"]).processor_class.load(run.processor)
+    except (RegardError, OSError):
+        return False
+    return True
+
+
+def _save_processor(run: RunFolder, record: Mapping[str, Any], processor: Processor) -> None:
     """Write the folder of a processor; it gets its name when it is complete."""
     partial = _partial(run.processor)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     processor.save(partial)
+    if checksums_of(partial) != record.get("processor_files", checksums_of(partial)):
+        shutil.rmtree(partial)
+        problem = "is damaged, and what the data gives now is not what the run began with"
+        raise RunError(f"{run.processor} {problem}; copy this folder from a backup")
+    shutil.rmtree(run.processor, ignore_errors=True)
     os.replace(partial, run.processor)
     sync_folder(run.folder)
 

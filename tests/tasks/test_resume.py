@@ -1,5 +1,6 @@
 """Runs that are trained, interrupted, resumed, loaded, and that others begin with."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -8,8 +9,10 @@ import signal
 import pytest
 import torch
 
-from regard.errors import RunFormatError, StorageError
+from regard.data import Tokenizer
+from regard.errors import RegardError, RunError, RunFormatError, StorageError
 from regard.tasks import load, resume, train
+from regard.tasks.translation.task import TranslationTask
 from regard.training import RunFolder, checkpoint, load_weights
 from tests.tasks.tiny_runs import TINY, final_state, quiet
 
@@ -134,8 +137,8 @@ def test_train_refuses_the_folder_of_a_run(finished_run):
 def test_a_run_of_another_format_is_refused(finished_run, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished_run, folder)
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "format": 99}))
+    run = RunFolder(folder)
+    run.write_record({**run.read_record(), "format": 99})
     for use in (load, resume):
         with pytest.raises(RunFormatError, match="format 99"):
             use(folder)
@@ -192,3 +195,60 @@ def test_invalid_options_are_refused_by_name(tmp_path, words):
 def test_unknown_bleu_tokenizer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="foo"):
         train("reverse", tmp_path / "run", [*TINY, "bleu_tokenizer=foo", "monitor=bleu"], log=quiet)
+
+
+# -- processors that are missing or damaged
+
+
+@pytest.mark.parametrize("damage", ["empty", "altered", "missing", "a folder"])
+def test_a_damaged_processor_is_made_anew_when_a_run_is_resumed(finished_run, tmp_path, damage):
+    folder = shutil.copytree(finished_run, tmp_path / "copy")
+    path = folder / "processor" / "source.json"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "a folder":
+        path.mkdir()
+    elif damage != "missing":
+        path.write_bytes(b"" if damage == "empty" else content.replace(b'"a"', b'"b"'))
+    with pytest.raises(RegardError, match=r"source\.json"):
+        load(folder)
+    lines = []
+    assert resume(folder, log=lines.append, steps=9).step == 9
+    assert path.read_bytes() == content
+    assert any("processor is missing or damaged; it is made anew" in line for line in lines)
+
+
+def test_a_processor_that_would_differ_is_not_made_anew(finished_run, tmp_path, monkeypatch):
+    folder = shutil.copytree(finished_run, tmp_path / "copy")
+    (folder / "processor" / "source.json").write_bytes(b"")
+    build = TranslationTask.build_processor
+    monkeypatch.setattr(
+        TranslationTask, "build_processor", lambda self, config, data: swap_sides(build(self, config, data))
+    )
+    with pytest.raises(RunError, match="processor is damaged"):
+        resume(folder, log=quiet, steps=9)
+    assert not list(folder.glob(".processor*"))
+
+
+def swap_sides(processor):
+    other = Tokenizer.train(["xyz"], "char", 9)
+    return dataclasses.replace(processor, source=other)
+
+
+def test_every_file_of_a_processor_is_on_the_disk_before_the_folder_has_its_name(tmp_path, monkeypatch):
+    synced, replace = [], os.replace
+
+    def sync(handle):
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+
+    def replace_and_check(source, target):
+        if os.fspath(target).endswith("processor"):
+            names = [f"{source}/.{name}.json.tmp" for name in ("processor", "source", "target")]
+            assert {*names, os.fspath(source)} <= {*synced}
+            synced.clear()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", replace_and_check)
+    train("reverse", tmp_path / "run", [*TINY, "steps=1"], log=quiet)
+    assert os.fspath(tmp_path / "run") in synced
