@@ -278,6 +278,17 @@ def as_out_of_memory(error: BaseException) -> OutOfMemoryError | None:
     )
 
 
+def as_lost_process(error: BaseException) -> TrainingError | None:
+    """The error for a process whose connection to another one is lost, if that is what PyTorch says."""
+    texts = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
+    if not isinstance(error, RuntimeError) or not any(text in str(error) for text in texts):
+        return None
+    return TrainingError(
+        "another process of the training has ended, and this one cannot continue without it; regard resume continues"
+        " from the latest checkpoint"
+    )
+
+
 def require_choice(caller: str, name: str, value: object, choices: Collection[str]) -> None:
     """Raise UsageError if an argument has none of its allowed values.
 

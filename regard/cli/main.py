@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard._version import __version__
-from regard.errors import RegardError, UsageError, as_out_of_memory, closest
+from regard.errors import RegardError, UsageError, as_lost_process, as_out_of_memory, closest
 from regard.tasks.registry import cache_records, get_options, list_verbs
 
 __all__ = ["COMMANDS", "CommandEntry", "app", "build_command", "main", "to_regard_error"]
@@ -157,7 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if (known := to_regard_error(error)) is None:
             raise
-        typer.echo(f"regard: {known}", err=True)
+        from regard.cli.output import print_status
+
+        print_status(f"regard: {known}")
         sys.exit(known.exit_code)
 
 
@@ -178,4 +180,4 @@ def to_regard_error(error: Exception) -> RegardError | None:
         return error
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return UsageError(f"{error.filename}: {error.strerror.lower()}")
-    return as_out_of_memory(error)
+    return as_out_of_memory(error) or as_lost_process(error)

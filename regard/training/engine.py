@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
-from regard.errors import ConfigError, DataError, DivergedError
+from regard.errors import ConfigError, DataError
 from regard.training.config import TrainingConfig
 from regard.training.logging import LogFn
 from regard.training.optim import scale_and_clip_gradients, set_learning_rate
@@ -164,15 +164,9 @@ def fit(
 
 def _check_finite(loss: float, grad_norm: float, trainer: Trainer) -> None:
     """Stop before numbers that are not finite reach the weights."""
-    if math.isfinite(loss) and math.isfinite(grad_norm):
-        return
-    what = f"the gradient is {grad_norm}" if math.isfinite(loss) else f"the loss is {loss}"
-    config, saved = trainer.config, trainer.last_saved
-    advice = [f"lr below {config.lr:g}", f"warmup_steps above {config.warmup_steps}"]
-    advice += ["max_grad_norm=1.0"] if config.max_grad_norm is None else []
-    advice += ["precision=float32"] if config.precision == "bfloat16" else []
-    latest = f"the checkpoint of step {saved[0]:,} is kept" if saved else "there is no checkpoint yet"
-    raise DivergedError(f"step {trainer.progress.step + 1:,}: {what}; {latest}; try {', '.join(advice)}")
+    if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+        what = f"the gradient is {grad_norm}" if math.isfinite(loss) else f"the loss is {loss}"
+        raise trainer.diverged_error(trainer.progress.step + 1, what)
 
 
 class StopSignal:

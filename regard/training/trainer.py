@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, RegardError, StorageError, as_out_of_memory
+from regard.errors import ConfigError, DivergedError, RegardError, StorageError, as_out_of_memory
 from regard.files import DISK_FULL_ERRNOS
 from regard.training import checkpoint, distributed, optim, weights
 from regard.training.checkpoint import Checkpoint
@@ -218,10 +218,31 @@ class Trainer:
         """Seconds of training, including those before a resume."""
         return time.perf_counter() - self.start_time
 
+    def diverged_error(self, step: int, what: str) -> DivergedError:
+        """The error for numbers that are not finite.
+
+        Args:
+            step: where they were found
+            what: what they are
+        """
+        config, saved = self.config, self.last_saved
+        advice = [f"lr below {config.lr:g}", f"warmup_steps above {config.warmup_steps}"]
+        advice += ["max_grad_norm=1.0"] if config.max_grad_norm is None else []
+        advice += ["precision=float32"] if config.precision == "bfloat16" else []
+        latest = f"the checkpoint of step {saved[0]:,} is kept" if saved else "there is no checkpoint yet"
+        return DivergedError(f"step {step:,}: {what}; {latest}; try {', '.join(advice)}")
+
+    def _check_weights(self) -> None:
+        """Raise DivergedError rather than save weights that are not finite."""
+        for parameter, name in self.objective.parameter_names().items():
+            if not parameter.isfinite().all():
+                raise self.diverged_error(self.progress.step, f"{name} is not finite")
+
     def validate(self) -> None:
         """Compute the metrics, and save the weights if they are the best so far."""
         if self.validate_fn is None:
             return
+        self._check_weights()
         self.logger.flush_point()
         start = time.perf_counter()
         scores = self._run_validation(self.validate_fn) if self.dist_context.is_main else {}
@@ -252,6 +273,7 @@ class Trainer:
         state = (self.progress.step, self.progress.last_validated_step)
         if self.last_saved == state:
             return
+        self._check_weights()
         if self.dist_context.is_main:
             self._write_checkpoint()
         self.last_saved = state
@@ -288,6 +310,10 @@ class Trainer:
         tensors = weights.select_prefix(latest.training, "optimizer/")
         optim.restore_optimizer(self.optimizer, self.objective.parameter_names(), tensors)
         self.last_saved = (self.progress.step, self.progress.last_validated_step)
+        before, now = latest.state.get("processes"), self.dist_context.world_size
+        if before not in (None, now):
+            change = f"the training had {before} processes and has {now} now"
+            self.logger.log_line(f"{change}, so its weights will not be those of an uninterrupted one")
         for step, path in checkpoint.list_steps(self.run.recent).items():
             if self.dist_context.is_main and step > self.progress.step:  # that validation will be computed again
                 path.unlink()

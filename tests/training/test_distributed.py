@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,24 @@ def test_a_killed_worker_is_restarted_from_the_last_checkpoint(tmp_path, two):
     assert "resumed from step" in output
     first, second = weights(folder), weights(two)
     assert all(torch.equal(first[name], second[name]) for name in second)
+
+
+def test_a_process_without_its_peer_says_so_in_one_sentence(tmp_path):
+    folder = tmp_path / "run"
+    options = [*TRANSLATOR, "steps=100000", "save_every=5", "--out", str(folder)]
+    process = launch("-m", "regard", "train", "reverse", *options)
+    _until(folder / "checkpoints" / "step-00000005", process)
+    os.kill(_second(process.pid), signal.SIGKILL)
+    output = _end(process)
+    assert output.count("regard: another process of the training has ended") <= 1, "torchrun may end it first"
+    assert "RuntimeError" not in output
+    assert output.count("Traceback") <= 1, "that of torchrun"
+
+
+def test_a_run_of_two_processes_says_that_it_is_resumed_by_one(tmp_path, two):
+    folder, lines = shutil.copytree(two, tmp_path / "run"), []
+    toy.train(folder, toy.make_model(dropout=0.0), max_rows=4, steps=60, log=lines.append)
+    assert any("had 2 processes and has 1 now" in line for line in lines)
 
 
 @pytest.mark.slow

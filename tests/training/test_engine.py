@@ -171,6 +171,14 @@ def test_a_number_that_is_not_finite_stops_with_the_step_and_advice(tmp_path, wh
     assert "failed: step 13" in (tmp_path / "log.txt").read_text()
 
 
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    """The loss and the gradient of a step are finite, and the weights after it are not."""
+    with pytest.raises(DivergedError, match="is not finite; the checkpoint of step 0 is kept; try lr below 1e"):
+        train(tmp_path, lr=1e38, steps=20, save_every=1, validate_every=1, warmup_steps=1)
+    for path in (*tmp_path.glob("checkpoints/*/model.safetensors"), *tmp_path.glob("weights/**/*.safetensors")):
+        assert all(tensor.isfinite().all() for tensor in load_weights(path).values()), path
+
+
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(tmp_path):
     class Interrupting(CountingRows):
         def batches(self, position):

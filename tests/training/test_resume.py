@@ -129,3 +129,16 @@ def test_the_number_of_threads_is_restored(tmp_path):
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_another_number_of_processes_is_reported(tmp_path):
+    train(tmp_path, steps=5)
+    path = tmp_path / "checkpoints" / "step-00000005"
+    state = {**checkpoint.load(path).state, "processes": 2}
+    checkpoint.save(path.parent, checkpoint.load(path).model, checkpoint.load(path).training, state)
+    lines = []
+    train(tmp_path, log=lines.append, steps=10)
+    assert any("had 2 processes and has 1 now" in line for line in lines)
+    lines.clear()
+    train(tmp_path, log=lines.append, steps=15)
+    assert not any("processes" in line for line in lines)
