@@ -37,6 +37,7 @@ REPAIR_ADVICE = "repair it or leave it out"
 FORMATS_WITH_16_BITS = ("PNG", "PPM")  # images of mode I have 16 bits in these, in some versions of Pillow
 HELD_OUT_ENDS = (300, 450)  # of scikit-learn's 1,797 digits in random order: test, valid, and the rest is train
 MNIST_VALID_COUNT = 5000  # the last of MNIST's 60,000 training images
+MAX_IDX_BYTES = 64 << 20  # of a file of MNIST; a small compressed one could be larger than memory
 
 
 def read_image(path: str | PathLike[str], size: int | None = None, color: bool = True) -> Pixels:
@@ -304,7 +305,8 @@ def _read_idx(folder: Path, name: str, suffix: str) -> UInt8[Tensor, "*sizes"]:
     compressed = path.with_name(path.name + ".gz")
     path = compressed if compressed.is_file() else path
     try:
-        raw = gzip.decompress(path.read_bytes()) if path is compressed else path.read_bytes()
+        with gzip.open(path) if path is compressed else path.open("rb") as file:
+            raw = file.read(MAX_IDX_BYTES)
     except READ_ERRORS as error:
         raise describe_read_error(error, path, 0) from None
     axes = raw[3] if len(raw) > 3 else 0

@@ -22,6 +22,7 @@ __all__ = [
 Paths = Sequence[str | PathLike[str]]
 BOM = b"\xef\xbb\xbf"
 BLOCK_SIZE = 1 << 20
+MAX_LINE_BYTES = 128 << 20  # a small compressed file may have a line that is larger than memory
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}  # of compressed files, by suffix
 DECOMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 READ_ERRORS = (OSError, *DECOMPRESSION_ERRORS)
@@ -92,7 +93,10 @@ def read_lines(path: Path) -> Iterator[str]:
     line_number = 0
     try:
         with OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
-            for line_number, raw in enumerate(file, 1):
+            for line_number, raw in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
+                if len(raw) == MAX_LINE_BYTES:
+                    problem = f"it is longer than {MAX_LINE_BYTES:,} bytes; break it into several lines"
+                    raise line_error(path, line_number, problem)
                 yield _decode_line(raw.removeprefix(BOM) if line_number == 1 else raw, path, line_number)
     except READ_ERRORS as error:
         raise describe_read_error(error, path, line_number) from None

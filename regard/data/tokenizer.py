@@ -39,7 +39,8 @@ class Tokenizer:
 
     A token that begins a word starts with ▁. Decoding restores the text with single spaces; for char, any text. A
     character (for word: a word) without a token becomes `UNK_ID`, and `surface_forms` returns its text. Text that
-    looks like a special token is encoded as text. The same texts give the same vocabulary.
+    looks like a special token is encoded as text. The same texts give the same vocabulary. For bpe and unigram, a
+    word of more than 1,000 characters is encoded in parts.
 
     Args:
         model_type: `bpe`, `unigram`, `char` or `word`.

@@ -29,6 +29,7 @@ MAX_REPEATS = 10_000  # copies of one piece in one string passed to the trainer
 UNIGRAM_PENALTY = 1e-4  # step by which the unigram trainer separates its rarest characters, in hash order
 WORD_MARK = "▁"  # begins each word, so that joining the pieces restores the spaces
 EMOJI_RANGE = "\U0001f000-\U0001faff"  # a few long ranges keep the pattern fast
+MAX_PIECE = 1000  # characters; a longer word is split, since the trainers take minutes or crash
 NUM_VARIANTS = 64  # segmentations of a word under dropout
 MAX_CACHED_WORDS = 200_000  # a cache is cleared when it is full
 PreTokenizer = Callable[[str], list[str]]
@@ -231,7 +232,7 @@ def _split_subwords(text: str) -> list[str]:
 def _compile_subword_pattern() -> re.Pattern[str]:
     basic = map(chr, range(0x10000))  # punctuation above is ancient, except for emoji
     marks = "".join(re.escape(c) for c in basic if unicodedata.category(c)[0] in "PS" and c != WORD_MARK) + EMOJI_RANGE
-    return re.compile(f"{WORD_MARK}?(?:[{marks}]+|[^{WORD_MARK}{marks}]+)")
+    return re.compile(f"{WORD_MARK}?(?:[{marks}]{{1,{MAX_PIECE}}}|[^{WORD_MARK}{marks}]{{1,{MAX_PIECE}}})")
 
 
 def apply_merges(word: str, ranks: MergeRanks, dropout: float = 0.0, rng: Random | None = None) -> list[str]:

@@ -353,3 +353,28 @@ def test_a_full_cache_changes_nothing(monkeypatch):
         [small.encode_with_dropout(t, 0.2, Random(1)) for t in all_texts()],
     ) == expected
     assert len(small._cache) <= 3
+
+
+@pytest.mark.parametrize("word", ["x" * 1001, "ab" * 80_000, "!" * 160_000], ids=len)
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_long_words_are_split_and_restored(kind, word):
+    """The trainers of Hugging Face crash on long words, or take minutes."""
+    tokenizer = trained(kind)
+    assert max(map(len, tokenizer._pre_tokenize(word))) <= 1001, "with the mark of the word"
+    ids = tokenizer.encode(f"a {word}")
+    assert len(tokenizer.group_words(ids)) == 2
+    assert "".join(tokenizer.surface_forms(word)) == word
+    if UNK_ID not in ids:
+        assert tokenizer.decode(ids) == f"a {word}"
+
+
+@pytest.mark.parametrize("kind", ["bpe", pytest.param("unigram", marks=pytest.mark.slow)])
+def test_a_long_word_stops_no_training(kind):
+    """In another process, since it ended with a segmentation fault."""
+    script = (
+        "import random, sys\n"
+        "from regard.data import Tokenizer\n"
+        "word = ''.join(random.Random(0).choices('abcdefghij', k=160_000))\n"
+        "Tokenizer.train([word, 'ab cd ab cd'], sys.argv[1], 60)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, kind], check=True, timeout=100)
