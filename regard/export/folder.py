@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from torch import Tensor
 from regard._version import __version__
 from regard.attention import MultiHead, ScaledDot, Sinusoidal, softmax
 from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFormatError, RunNotFoundError, UsageError
-from regard.files import sha256_of_file, storage_errors, sync_folder, write_json
+from regard.files import add_checksum, check_files, checksums_of, read_json, storage_errors, sync_folder, write_json
 from regard.models import Transformer
 from regard.models.layers import TokenEmbedding
 from regard.tasks.registry import EXPORT_FILE as RECORD_FILE
@@ -34,6 +33,11 @@ CARD_OPTIONS = (
     *("score", "normalize", "tokenizer", "vocab_size", "order", "cell_type", "beam_size", "length_penalty"),
 )
 UNUSED_CARD_OPTIONS = {"transformer": ("hidden_dim", "order", "cell_type"), "rnn": ("num_heads", "positions")}
+USED_FILES = {
+    "ctranslate2": ("processor/*", "*.bin", "*.json", "*.txt"),
+    "onnx": ("processor/*", "*.onnx"),
+    "safetensors": ("processor/*", "*.safetensors"),
+}
 TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
 
 
@@ -54,10 +58,9 @@ def new_export_folder(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
         partial.mkdir()
         try:
             yield partial
-            paths = [path for path in sorted(partial.rglob("*")) if path.is_file() and path.name != CARD_FILE]
-            files = {path.relative_to(partial).as_posix(): sha256_of_file(path) for path in paths}
+            files = {name: checksum for name, checksum in checksums_of(partial).items() if name != CARD_FILE}
             versions = {"format": FORMAT, "regard_version": __version__}
-            write_json(partial / RECORD_FILE, {**versions, **record, "files": files})
+            write_json(partial / RECORD_FILE, add_checksum({**versions, **record, "files": files}))
             if folder.exists():
                 folder.rmdir()  # it is empty
             os.replace(partial, folder)
@@ -78,7 +81,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
     folder = Path(folder)
     path = folder / RECORD_FILE
     try:
-        record = json.loads(path.read_bytes())
+        record = read_json(path)
         if record["format"] == 1:
             raise RunFormatError(f"{folder} was written by regard 0.1; export the model again")
         if record["format"] != FORMAT:
@@ -93,22 +96,13 @@ def read_record(folder: str | Path) -> dict[str, Any]:
         raise RunNotFoundError(f"there is no exported model in {folder}: {RECORD_FILE} is missing") from None
     except RunFormatError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ExportCorruptError(f"{path} is damaged ({type(error).__name__}); export the model again") from None
-    for name, checksum in checksums.items():
-        _check_file(folder, name, checksum)
-    return dict(record)
-
-
-def _check_file(folder: Path, name: str, expected: str) -> None:
-    if not name or Path(name).is_absolute() or ".." in Path(name).parts:  # no file outside of the folder
-        raise ExportCorruptError(f"{folder / RECORD_FILE} names a file outside of its folder; export the model again")
-    try:
-        checksum = sha256_of_file(folder / name)
-    except OSError:
-        raise ExportCorruptError(f"{folder / name} is missing; copy the whole folder, or export again") from None
-    if checksum != expected:
-        raise ExportCorruptError(f"{folder / name} has changed since it was exported; copy it or export it again")
+    check_files(folder, checksums, ExportCorruptError, "copy the whole folder, or export the model again")
+    used = (one for pattern in USED_FILES.get(record["to"], ()) for one in folder.glob(pattern) if one.is_file())
+    if unlisted := sorted({one.relative_to(folder).as_posix() for one in used} - {*checksums, RECORD_FILE}):
+        raise ExportCorruptError(f"{path} has no checksum of {unlisted[0]}; export the model again")
+    return record
 
 
 def model_card(record: Mapping[str, Any], name: str) -> str:

@@ -18,6 +18,7 @@ from regard.decoding import DecodingConfig, Hypothesis, decode
 from regard.errors import ExportCorruptError, UnsupportedError
 from regard.export.folder import check_export_length, num_export_positions
 from regard.export.onnx_models import build_graphs
+from regard.files import read_file
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
 from regard.tasks.translation.scorer import group_by_length
@@ -197,6 +198,11 @@ def _open_session(path: Path) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors only
     try:  # as bytes, so that a graph cannot name other files to be read
-        return runtime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+        content = read_file(path)
+        model = require_extra("onnx", extra="export").load_model_from_string(content)
+        attributes = (attribute for node in model.graph.node for attribute in node.attribute)
+        if model.functions or any(attribute.HasField("g") or attribute.graphs for attribute in attributes):
+            raise ValueError("it has inner graphs, such as loops, which need not end")
+        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises exceptions of many types
         raise ExportCorruptError(f"{path} is no graph that ONNX Runtime can run; export the model again") from error

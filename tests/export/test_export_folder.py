@@ -10,8 +10,9 @@ import torch
 import regard
 from regard.decoding import DecodingConfig
 from regard.errors import ConfigError, ExportCorruptError, ExportError, UnknownNameError, UnsupportedError
-from regard.export import export, to_engine
+from regard.export import export, read_record, to_engine
 from regard.export.onnx import DECODER_FILE, OnnxEngine, write_model
+from regard.files import add_checksum, read_json, sha256_of_file, write_json
 from regard.tasks import make_config, recipe_name, train
 from regard.tasks.translation.predictor import Translator
 from tests.export.fixtures_translators import TEXTS, translator
@@ -95,9 +96,9 @@ def test_unreadable_model_files_with_the_right_checksum_are_refused(run, tmp_pat
     folder = export(run, to, tmp_path / "model")
     for content in (b"", b"no model", (folder / name).read_bytes()[:200]):
         (folder / name).write_bytes(content)
-        record = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+        record = read_json(folder / "export.json")
         record["files"][name] = hashlib.sha256(content).hexdigest()
-        (folder / "export.json").write_text(json.dumps(record), encoding="utf-8")
+        write_json(folder / "export.json", add_checksum(record))
         with pytest.raises(ExportCorruptError, match="export the model again"):
             regard.load(folder)
 
@@ -117,13 +118,63 @@ def test_damaged_files_are_refused(run, tmp_path, to):
     for name in names:
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[:-7] + bytes([content[-7] ^ 1]) + content[-6:])
-        with pytest.raises(ExportCorruptError, match="has changed since it was exported"):
+        with pytest.raises(ExportCorruptError, match="has changed since it was written"):
             regard.load(folder)
         (folder / name).unlink()
         with pytest.raises(ExportCorruptError, match="is missing"):
             regard.load(folder)
         (folder / name).write_bytes(content)
     assert regard.load(folder).translate("ab") is not None
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "onnx", "safetensors"])
+def test_a_file_without_a_checksum_is_refused(run, tmp_path, to):
+    folder = export(run, to, tmp_path / "model")
+    record = read_json(folder / "export.json")
+    for name in record["files"]:
+        files = {other: checksum for other, checksum in record["files"].items() if other != name}
+        write_json(folder / "export.json", add_checksum({**record, "files": files}))
+        with pytest.raises(ExportCorruptError, match=f"has no checksum of {name}"):
+            regard.load(folder)
+    write_json(folder / "export.json", add_checksum(record))
+    (folder / "LICENSE").write_text("none")
+    (folder / ".gitattributes").write_text("*.onnx filter=lfs")
+    assert regard.load(folder).translate("ab") is not None
+
+
+def test_every_flipped_bit_of_the_record_is_detected(run, tmp_path):
+    path = export(run, "safetensors", tmp_path / "model") / "export.json"
+    content, before = path.read_bytes(), read_record(path.parent)
+    for place in range(0, len(content), 5):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        try:
+            record = read_record(path.parent)
+        except ExportCorruptError:
+            continue
+        assert {key: record[key] for key in before} == before
+
+
+def test_a_graph_with_a_loop_is_refused(run, tmp_path):
+    """It would run for 2^60 steps."""
+    onnx = pytest.importorskip("onnx")
+    folder = export(run, "onnx", tmp_path / "model")
+    model = onnx.load_model(str(folder / DECODER_FILE))
+    model.graph.node.insert(0, endless_loop(onnx))
+    for name, value, kind in (("count", 2**60, onnx.TensorProto.INT64), ("go", True, onnx.TensorProto.BOOL)):
+        model.graph.initializer.append(onnx.helper.make_tensor(name, kind, (), [value]))
+    onnx.save_model(model, str(folder / DECODER_FILE))
+    record = read_json(folder / "export.json")
+    record["files"][DECODER_FILE] = sha256_of_file(folder / DECODER_FILE)
+    write_json(folder / "export.json", add_checksum(record))
+    with pytest.raises(ExportCorruptError, match="no graph that ONNX Runtime can run"):
+        regard.load(folder).translate("ab")
+
+
+def endless_loop(onnx):
+    make = onnx.helper
+    scalars = [make.make_tensor_value_info(name, kind, ()) for name, kind in (("i", 7), ("c", 9), ("d", 9))]
+    body = make.make_graph([make.make_node("Identity", ["c"], ["d"])], "body", scalars[:2], scalars[2:])
+    return make.make_node("Loop", ["count", "go"], [], body=body)
 
 
 @pytest.mark.parametrize("architectures", [("post", "additive"), ("additive", "none"), ("luong", "post")])
@@ -153,8 +204,8 @@ def test_graphs_of_two_models_are_refused(tmp_path, architectures):
 )
 def test_an_invalid_record_is_refused(run, tmp_path, change, message):
     folder = export(run, "onnx", tmp_path / "model")
-    record = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-    (folder / "export.json").write_text(json.dumps({**record, **change}), encoding="utf-8")
+    record = read_json(folder / "export.json")
+    write_json(folder / "export.json", add_checksum({**record, **change}))
     with pytest.raises((ValueError, LookupError), match=message):
         regard.load(folder)
 
