@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,37 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
-    "describe_option", "line_breaks", "make_table", "print_blocks", "print_json", "print_status", "print_summaries",
-    "wrap_text",
+    "describe_option", "echo_text", "escape_controls", "line_breaks", "make_table", "print_blocks", "print_json",
+    "print_status", "print_summaries", "wrap_text",
 ]  # fmt: skip
 
 OPENING = "（【《〈「『“‘([{"  # what follows stays on the same line
+CONTROLS = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a color, or one control character
 CLOSING = "，。、；：！？）】》〉」』”’…—％,.;:!?)]}%"  # stays on the line of what precedes it
+
+
+def escape_controls(text: str) -> str:
+    """Replace control characters, which could move the cursor or rename the window; colors remain.
+
+    Args:
+        text: may come from the run or the vocabulary of a stranger
+
+    Example:
+        >>> escape_controls("\\x1b[1mbold\\x1b[0m, \\x1b]0;title\\x07")
+        '\\x1b[1mbold\\x1b[0m, \\\\x1b]0;title\\\\x07'
+    """
+    return CONTROLS.sub(lambda match: match[0] if len(match[0]) > 1 else repr(match[0])[1:-1], text)
+
+
+def echo_text(text: str = "", *, end: str = "\n") -> None:
+    """Print a text as it is, to a terminal without control characters.
+
+    Args:
+        text: of a model
+        end: printed after it
+    """
+    typer.echo(escape_controls(text) if sys.stdout.isatty() else text, nl=False)
+    typer.echo(end, nl=False)
 
 
 def print_status(sentence: str) -> None:
@@ -37,7 +63,7 @@ def print_status(sentence: str) -> None:
     Args:
         sentence: printed to standard error
     """
-    typer.echo(sentence, err=True)
+    typer.echo(escape_controls(sentence), err=True)
 
 
 def print_json(result: dict[str, Any], indent: int | None = 2) -> None:
@@ -89,7 +115,8 @@ def print_blocks(*parts: RenderableType) -> None:
     out = Console(highlight=False, markup=False, emoji=False)
     with out.capture() as text:
         out.print(Group(*(wrap_text(part) if isinstance(part, str) else part for part in parts)))
-    typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()), color=True)
+    lines = text.get().removesuffix("\n").split("\n")
+    typer.echo(escape_controls("\n".join(line.rstrip() for line in lines)), color=True)
 
 
 def print_summaries(kind: str, entries: Mapping[str, Any], as_json: bool, lang: str) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from regard.cli import arguments
 from regard.cli.evaluate import read_example
-from regard.cli.output import print_json, print_status
+from regard.cli.output import echo_text, escape_controls, print_json, print_status
 from regard.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def predict(
                 for remark in () if prediction is None else prediction.remarks():
                     print_status(f"input {number}: {remark}")
                 if output is not None:
-                    output.write(_format_lines(predictor, input, prediction, number))
+                    text = _format_lines(predictor, input, prediction, number)
+                    output.write(escape_controls(text) if output.isatty() else text)
                 if as_json:
                     results.append(_as_dict(predictor, input, prediction))
             if output is not None:
@@ -150,7 +151,7 @@ def _stream(limit: arguments.InputLimit, blocks: Iterator[list[Any]], options: A
                 if not last.text.startswith(text):  # the end changed what was printed
                     typer.echo()
                     text = ""
-                typer.echo(last.text[len(text) :], nl=False)
+                echo_text(last.text[len(text) :], end="")
                 sys.stdout.flush()
                 text = last.text
         typer.echo()

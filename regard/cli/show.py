@@ -12,7 +12,7 @@ import typer
 
 from regard.cli import arguments
 from regard.cli.evaluate import read_example
-from regard.cli.output import print_json, print_status
+from regard.cli.output import echo_text, print_json, print_status
 from regard.errors import EmptyInputError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def show(
         print_json(explanation.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
         describe = explanation.to_text if out is None else explanation.summary
-        typer.echo(describe(language=language or "en"))
+        echo_text(describe(language=language or "en"))
 
 
 def _read_input(
