@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.arguments import AsJson, Run
@@ -93,6 +92,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     from regard.errors import CheckpointCorruptError
     from regard.tasks import make_config, read_record
     from regard.training import RunFolder, checkpoint
+    from regard.training.run import median_speed
 
     run = RunFolder.open(folder)
     state: Mapping[str, Any] = {}
@@ -113,7 +113,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         "data": record.get("data", {}),
         "damaged": not state and bool(checkpoint.list_steps(run.checkpoints)),  # all of them
         **{name: state.get(name) for name in ("step", "seconds", "tokens")},
-        "tokens_per_second": _read_speed(run.metrics),
+        "tokens_per_second": median_speed(run.metrics),
         "monitor": config["monitor"],
         **{name: state.get(name) for name in ("best", "best_step")},
         "scores": state.get("scores", {}),
@@ -131,14 +131,6 @@ def _find_weights(run: RunFolder) -> str | None:
         return str(run.find_weights().relative_to(run.folder))
     except (FileNotFoundError, ValueError):
         return None  # none yet, or only damaged ones
-
-
-def _read_speed(metrics: Path) -> float | None:
-    """The median of the tokens per second in metrics.jsonl."""
-    from regard.training.run import read_points
-
-    speeds = [point["tokens_per_second"] for point in read_points(metrics)[0] if "tokens_per_second" in point]
-    return median(speeds) if speeds else None
 
 
 def _print(facts: dict[str, Any]) -> None:

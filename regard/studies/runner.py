@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from regard.config import format_value, split_override
@@ -17,7 +16,7 @@ from regard.tasks.runner import resume, train
 from regard.tasks.task import select_options
 from regard.training import RunFolder, TrainingConfig
 from regard.training.logging import LogFn
-from regard.training.run import read_points
+from regard.training.run import median_speed
 
 __all__ = ["Row", "Study", "format_markdown_table", "run_trial"]
 
@@ -71,16 +70,10 @@ def run_trial(
         **report.tables,
         "split": split,
         "parameters": sum(p.numel() for p in predictor.model.parameters()),
-        "tokens_per_second": _median_throughput(RunFolder.open(folder)),
+        "tokens_per_second": median_speed(RunFolder(folder).metrics) or 0.0,
         "minutes": result.seconds / 60,
         "steps": result.step,
     }
-
-
-def _median_throughput(run: RunFolder) -> float:
-    """The median of the logged target tokens per second."""
-    rates = [point["tokens_per_second"] for point in read_points(run.metrics)[0] if "tokens_per_second" in point]
-    return median(rates) if rates else 0.0
 
 
 def _describe_difference(run: RunFolder, name: str, config: TrainingConfig) -> str:

@@ -15,6 +15,7 @@ from regard.config import Config
 from regard.errors import InputTooLongError, UnsupportedError
 from regard.files import write_json
 from regard.tasks.registry import NoOptions
+from regard.training.run import is_better
 
 __all__ = ["AttentionMap", "Explanation", "InputField", "Metric", "NoOptions", "Prediction", "Predictor", "Report"]
 
@@ -104,12 +105,7 @@ class Metric:
 
     def is_better(self, score: float, best: float | None, by: float = 0.0) -> bool:
         """Whether a score beats the best so far, by more than a share of it; NaN never does."""
-        if score != score:
-            return False
-        if best is None:
-            return True
-        gain = best - score if self.lower_is_better else score - best
-        return gain > by * abs(best)
+        return is_better(score, best, self.lower_is_better, by)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from regard.config import format_conditions, format_value, split_override
-from regard.errors import ConfigError, RegardError, RunError, StorageError, UsageError
-from regard.files import DISK_FULL_ERRNOS, checksums_of, sync_folder
+from regard.errors import ConfigError, RegardError, RunError, UsageError
+from regard.files import checksums_of, storage_errors, sync_folder
 from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
 from regard.tasks.registry import Recipe, check_processor, get_recipe, get_task, make_config, read_record
@@ -206,12 +206,12 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
     if is_main and not _has_processor(run, record):
         if "processor_files" in record:
             log(f"{run.processor} is missing or damaged; it is made anew from the data")
-        with _storage_errors(run):
-            if origin is None:
-                new: Processor = task.build_processor(config, data)
-            else:
-                check_processor(origin, read_record(origin))
-                new = task.inherit_processor(config, data, get_task(read_record(origin)["task"]), origin.processor)
+        if origin is None:
+            new: Processor = task.build_processor(config, data)
+        else:
+            check_processor(origin, read_record(origin))
+            new = task.inherit_processor(config, data, get_task(read_record(origin)["task"]), origin.processor)
+        with storage_errors(str(run.folder)):
             _save_processor(run, record, new)
     distributed.barrier()
     processor = task.processor_class.load(run.processor)
@@ -276,20 +276,6 @@ def _save_processor(run: RunFolder, record: Mapping[str, Any], processor: Proces
 
 def _partial(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.part")
-
-
-@contextlib.contextmanager
-def _storage_errors(run: RunFolder) -> Iterator[None]:
-    """Report a full or read-only disk in one sentence; other errors may be about reading."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_FULL_ERRNOS:
-            raise
-        reason = (error.strerror or str(error)).lower()
-        raise StorageError(
-            f"{run.folder} could not be written: {reason}; free some space, and try again", errno=error.errno
-        ) from error
 
 
 def _wait_for_record(run: RunFolder) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from regard._version import __version__
 from regard.errors import CheckpointCorruptError, RunFormatError
 from regard.files import (
     add_checksum,
-    read_file,
     read_json,
     sha256_of_bytes,
     storage_errors,
@@ -190,7 +189,7 @@ def _write_folder(path: Path, files: dict[str, bytes]) -> None:
 
 
 def _read_verified(path: Path, expected: dict[str, Any]) -> bytes:
-    content = read_file(path)
+    content = path.read_bytes()
     if len(content) != expected["bytes"]:
         raise CheckpointCorruptError(f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}")
     if sha256_of_bytes(content) != expected["sha256"]:

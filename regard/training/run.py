@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import RunError, RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
@@ -24,7 +25,7 @@ try:
 except ImportError:  # on Windows runs are not locked
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Progress", "RunFolder", "is_better", "read_points", "step_seed"]
+__all__ = ["Progress", "RunFolder", "is_better", "median_speed", "read_points", "step_seed"]
 
 
 class RunFolder:
@@ -253,6 +254,16 @@ def read_points(metrics_path: Path) -> tuple[list[dict[str, Any]], int]:
         return [], 0
     points = [point for point in map(_parse_point, lines) if point]
     return points, len(lines) - len(points)
+
+
+def median_speed(metrics_path: Path) -> float | None:
+    """The median of the tokens per second in metrics.jsonl; None without points.
+
+    Args:
+        metrics_path: the file
+    """
+    speeds = [point["tokens_per_second"] for point in read_points(metrics_path)[0] if "tokens_per_second" in point]
+    return median(speeds) if speeds else None
 
 
 def _parse_point(line: bytes) -> dict[str, Any]:
