@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from regard.errors import ConfigError, closest, suggest
 
-__all__ = ["Config", "Option", "option"]
+__all__ = ["Config", "Option", "load_translations", "option"]
 
 ConfigT = TypeVar("ConfigT", bound="Config")
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -133,7 +133,7 @@ class Option:
 
     def localized_help(self, language: str) -> str:
         """The help in a language ("en", "zh"); in English where there is no translation."""
-        return _translations(language).get(f"{self.group}.{self.name}", self.help)
+        return load_translations(language).get(f"{self.group}.{self.name}", self.help)
 
     def format(self, value: Any) -> str:
         """A value of this option as it is typed."""
@@ -321,8 +321,16 @@ def _options(cls: type[Config]) -> tuple[Option, ...]:
 
 
 @cache
-def _translations(language: str) -> dict[str, str]:
-    """Help texts by `Group.option`, where a group is the class that declares the option."""
+def load_translations(language: str) -> dict[str, str]:
+    """Help texts of options by `Group.option`, where a group is the class that declares the option, and others.
+
+    Args:
+        language: "en" has none
+
+    Example:
+        >>> load_translations("en")
+        {}
+    """
     if language == "en":
         return {}
     path = files("regard") / "locale" / f"{language}.json"

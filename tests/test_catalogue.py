@@ -7,9 +7,10 @@ import torch
 
 from regard.catalogue import KINDS, MECHANISMS, Mechanism, get_mechanism
 from regard.catalogue.mechanism import find_by_name, parse_docstring
+from regard.config import load_translations
 from regard.errors import UnknownNameError
 
-PLAIN = {"summary_zh": "", "cost": "", "fast_path": ""}
+PLAIN = {"cost": "", "fast_path": ""}
 
 
 @pytest.mark.parametrize("name", ["Additive", "additive", "ADD-itive", "add_i tive", "bahdanau"])
@@ -75,6 +76,12 @@ def test_every_mechanism_is_complete(entry):
     assert entry.example() is not None
     for text in (entry.summary, entry.summary_zh, entry.cost, entry.fast_path):
         assert text.strip()
+
+
+def test_every_mechanism_has_a_chinese_summary():
+    names = {key.removeprefix("Mechanism.") for key in load_translations("zh") if key.startswith("Mechanism.")}
+    assert names == {entry.name for entry in MECHANISMS}
+    assert all(entry.summary_zh.endswith("。") for entry in MECHANISMS)
 
 
 @pytest.mark.parametrize("entry", MECHANISMS, ids=lambda entry: entry.name)

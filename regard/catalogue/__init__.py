@@ -4,12 +4,12 @@ A new mechanism is one more `Mechanism` in `scores_normalizers` or `others`; its
 read from its docstring. torch is imported only when the object, an example or a picture of a mechanism is requested.
 """
 
-from regard.catalogue.mechanism import KINDS, Mechanism, find_by_name
+from regard.catalogue.mechanism import KINDS, Argument, Mechanism, find_by_name
 from regard.catalogue.others import ADDRESSING, HEADS, MASKS, POSITIONS, SCOPES
 from regard.catalogue.scores_normalizers import NORMALIZERS, SCORES
 from regard.errors import UnknownNameError
 
-__all__ = ["KINDS", "MECHANISMS", "Mechanism", "UnknownNameError", "get_mechanism"]
+__all__ = ["KINDS", "MECHANISMS", "Argument", "Mechanism", "UnknownNameError", "get_mechanism"]
 
 MECHANISMS: tuple[Mechanism, ...] = (*SCORES, *NORMALIZERS, *MASKS, *SCOPES, *HEADS, *POSITIONS, *ADDRESSING)
 

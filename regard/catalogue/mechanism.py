@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import UnknownNameError
+from regard.config import load_translations
+from regard.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["KINDS", "Mechanism", "find_by_name", "parse_docstring"]
+__all__ = ["KINDS", "Argument", "Mechanism", "find_by_name", "parse_docstring"]
 
 POSITIONAL = "Depends on positions: permuting the keys changes the result."
 RANDOM = "Random in training: compared under one state of the generator."
@@ -38,16 +40,54 @@ PICTURE_FACTORIES: dict[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True)
+class Argument:
+    """A number that a mechanism takes: in parentheses in an option, and from a slider of the playground.
+
+    Args:
+        name: of the argument
+        default: in an option without parentheses
+        min, max: the range of the slider, both included
+        initial: where the slider is at first; None: at the default
+        step: distance of two values of the slider; 1: the argument is an integer
+
+    Example:
+        >>> Argument("radius", 2, 0, 8, step=1).check(3.0)
+        3
+    """
+
+    name: str
+    default: float
+    min: float = -math.inf
+    max: float = math.inf
+    initial: float | None = None
+    step: float = 0.05
+
+    def check(self, value: float | None = None) -> float:
+        """The value, or the initial one, if it is in the range of the slider."""
+        if value is None:
+            value = self.default if self.initial is None else self.initial
+        if not self.min <= value <= self.max:
+            raise InputError(f"{self.name} must be from {self.min:g} to {self.max:g}, not {value:g}")
+        if self.step == 1 and value != int(value):
+            raise InputError(f"{self.name} must be an integer, not {value:g}")
+        return int(value) if self.step == 1 else value
+
+    def slider(self) -> dict[str, Any]:
+        """The slider, as plain values."""
+        return {"name": self.name, "min": self.min, "max": self.max, "default": self.check(), "step": self.step}
+
+
+@dataclass(frozen=True)
 class Mechanism:
     """One mechanism of the library.
 
     Args:
         name: its name in the code
         kind: the argument of the equation that it is a value of, one of KINDS
-        summary_zh: the first sentence of its docstring, in Chinese
         cost: the cost with n keys and m queries
         fast_path: its fast path in a sentence
         aliases: other names
+        arguments: the numbers that it takes
         law_exceptions: the laws that do not hold for it
         example_factory: from the module `regard.attention` to a small example; by default an instance of the class
             with small sizes for its required arguments, or the function itself
@@ -63,28 +103,33 @@ class Mechanism:
 
     name: str
     kind: str
-    summary_zh: str
     cost: str
     fast_path: str = "None needed."
     aliases: tuple[str, ...] = ()
+    arguments: tuple[Argument, ...] = ()
     law_exceptions: str = ""
     example_factory: Callable[[Any], Any] | None = None
     picture_factory: Callable[[Any, Any], Any] | None = None
 
     @property
-    def path(self) -> str:
+    def qualified_name(self) -> str:
         """Its name relative to `regard.attention`."""
         return f"addressing.{self.name}" if self.kind == "addressing" else self.name
 
     @property
     def object(self) -> Any:
         """The class or function itself."""
-        return reduce(getattr, self.path.split("."), import_module("regard.attention"))
+        return reduce(getattr, self.qualified_name.split("."), import_module("regard.attention"))
 
     @property
     def summary(self) -> str:
         """The first sentence of its docstring."""
         return parse_docstring(inspect.getdoc(self.object) or "")[0]
+
+    @property
+    def summary_zh(self) -> str:
+        """The summary in Chinese, from the file of translations; in English where there is none."""
+        return load_translations("zh").get(f"Mechanism.{self.name}") or self.summary
 
     @property
     def equation(self) -> str:
@@ -101,10 +146,30 @@ class Mechanism:
         attention = import_module("regard.attention")
         if self.example_factory:
             return self.example_factory(attention)
-        from regard.testing.checks import build_with_small_sizes
-
         parts = {"score": attention.ScaledDot(), "normalize": attention.softmax}
-        return build_with_small_sizes(self.object, {**EXAMPLE_SIZES, **EXAMPLE_SETTINGS, **parts})
+        return self.build(**EXAMPLE_SIZES, **EXAMPLE_SETTINGS, **parts)
+
+    def build(self, **values: Any) -> Any:
+        """An instance of the class with those of the values that it takes; a function itself.
+
+        Args:
+            values: by the name of the argument
+
+        Example:
+            >>> from regard.catalogue import get_mechanism
+            >>> get_mechanism("topk").build(k=3, query_dim=8)
+            TopK(k=3)
+        """
+        return self.object(**self.select_arguments(values)) if isinstance(self.object, type) else self.object
+
+    def select_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the values that are arguments of the class or function.
+
+        Args:
+            values: by the name of the argument
+        """
+        names = inspect.signature(self.object).parameters
+        return {name: value for name, value in values.items() if name in names}
 
     def picture(self) -> Tensor:
         """The weights (queries x keys) of a small fixed example, with queries and keys on half a circle.

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from regard.catalogue.mechanism import POSITIONAL, Mechanism, fixed_focus, half_circle, import_torch, similarity_weights
+from regard.catalogue.mechanism import (
+    POSITIONAL,
+    Argument,
+    Mechanism,
+    fixed_focus,
+    half_circle,
+    import_torch,
+    similarity_weights,
+)
 
 __all__ = ["ADDRESSING", "HEADS", "MASKS", "POSITIONS", "SCOPES"]
 
@@ -20,7 +28,7 @@ addressing = partial(Mechanism, kind="addressing")
 MASKS = (
     mask(
         "padding",
-        summary_zh="每个序列的前若干个键有效，其余为填充。",
+        arguments=(Argument("length", 4, 0, 64, step=1),),
         cost="n comparisons",
         fast_path="One row for all queries; never a queries x keys matrix.",
         aliases=("lengths",),
@@ -28,7 +36,6 @@ MASKS = (
     ),
     mask(
         "causal",
-        summary_zh="每个查询只关注自身位置及之前的键。",
         cost="half of the full matrix",
         fast_path="The fused kernel skips hidden keys; a single query with a cache needs no mask.",
         aliases=("autoregressive", "masked", "future"),
@@ -36,7 +43,7 @@ MASKS = (
     ),
     mask(
         "window",
-        summary_zh="每个查询只关注自身位置附近的键。",
+        arguments=(Argument("left", 1, 0, 16, step=1), Argument("right", 1, 0, 16, step=1)),
         cost="n (left + right + 1) scores",
         fast_path="Blocks of queries with their keys: linear in length.",
         aliases=("sliding window", "band"),
@@ -44,14 +51,13 @@ MASKS = (
     ),
     mask(
         "around",
-        summary_zh="每个查询只关注各自中心附近的键。",
+        arguments=(Argument("center", 2.0, 0.0, 16.0, step=0.5), Argument("radius", 1.0, 0.0, 16.0, step=0.5)),
         cost="m (2 radius + 2) scores",
         fast_path="Only the near keys are gathered; cost does not grow with the number of keys.",
         example_factory=lambda a: a.around(8.0, 3),
     ),
     mask(
         "documents",
-        summary_zh="多篇文档拼接为一个序列时，查询只关注同一篇文档的键。",
         cost="m n comparisons",
         fast_path="Evaluated block by block where the full mask would be large.",
         aliases=("packed", "packing"),
@@ -59,7 +65,6 @@ MASKS = (
     ),
     mask(
         "dense",
-        summary_zh="由布尔张量给出的掩码，True 表示键可见。",
         cost="m n bits",
         fast_path="Passed to the fused kernel unchanged.",
         law_exceptions="",
@@ -72,14 +77,12 @@ MASKS = (
 SCOPES = (
     scope(
         "LocalM",
-        summary_zh="只关注查询自身位置附近的键，假设两个序列按位置对齐。",
         fast_path="Only the near keys are gathered.",
         aliases=("local-m", "monotonic"),
         example_factory=lambda a: a.LocalM(a.ScaledDot(), radius=2),
     ),
     scope(
         "LocalP",
-        summary_zh="由查询预测一个位置，关注其附近的键，权重随距离减小。",
         fast_path="Only the near keys are gathered.",
         aliases=("local-p", "predictive"),
         law_exceptions=POSITIONAL + " The weights are not renormalized.",
@@ -91,7 +94,6 @@ HEADS = (
     Mechanism(
         "MultiHead",
         "heads",
-        summary_zh="多头注意力：投影，分成多个头，分别计算注意力，拼接后再投影。",
         cost="4 projections of n d^2, and m n d multiplications",
         fast_path="That of its score; keys that a group of heads shares are not copied.",
         aliases=("multi-head", "grouped-query", "multi-query", "gqa", "mqa"),
@@ -102,21 +104,18 @@ HEADS = (
 POSITIONS = (
     position(
         "Sinusoidal",
-        summary_zh="为每个位置加上不同频率的正弦和余弦。",
         cost="n d sines",
         aliases=("positional encoding",),
         picture_factory=lambda a, torch: similarity_weights(a.Sinusoidal(embed_dim=16).encoding(16)),
     ),
     position(
         "Learned",
-        summary_zh="为每个位置加上一个可学习的向量。",
         cost="n d additions",
         aliases=("positional embedding",),
         picture_factory=lambda a, torch: similarity_weights(50 * a.Learned(max_positions=16, embed_dim=16).table),
     ),
     position(
         "Rotary",
-        summary_zh="按位置旋转查询与键，使得分取决于二者的距离。",
         cost="(m + n) d multiplications",
         fast_path="Rotated once, then that of the wrapped score.",
         aliases=("rope",),
@@ -124,14 +123,12 @@ POSITIONS = (
     ),
     position(
         "Alibi",
-        summary_zh="对距离的线性惩罚，每个头有各自的斜率。",
         cost="m n additions a head",
         fast_path="A bias of the fused kernel; in a window only near the diagonal.",
         picture_factory=lambda a, torch: a.attend(*[torch.zeros(8, 16, 4)] * 3, score=a.Alibi(8)).weights,
     ),
     position(
         "RelativeBias",
-        summary_zh="为每个头和每段距离学习一个偏置，近处逐一区分，远处合并。",
         cost="m n additions a head",
         fast_path="A bias of the fused kernel, trained through it.",
         aliases=("t5",),
@@ -143,7 +140,6 @@ POSITIONS = (
 ADDRESSING = (
     addressing(
         "content",
-        summary_zh="内容寻址：按与键的相似度给出存储行的权重。",
         cost="rows x width multiplications a head",
         fast_path="It is attend() with Cosine.",
         aliases=("content addressing", "ntm", "neural turing machine"),
@@ -151,7 +147,6 @@ ADDRESSING = (
     ),
     addressing(
         "interpolate",
-        summary_zh="按门控值在新的权重与上一步的权重之间插值。",
         cost="one multiply-add a weight",
         aliases=("gate",),
         law_exceptions=POSITIONAL,
@@ -161,7 +156,6 @@ ADDRESSING = (
     ),
     addressing(
         "shift",
-        summary_zh="按偏移的分布沿存储行循环移动权重。",
         cost="2 r + 1 multiplications a weight",
         fast_path="Rolled copies for few offsets, windows for many; whole batch at once.",
         aliases=("circular convolution",),
@@ -172,7 +166,6 @@ ADDRESSING = (
     ),
     addressing(
         "sharpen",
-        summary_zh="将移位后变模糊的权重重新锐化。",
         cost="one logarithm and one exponential a weight",
         fast_path="In log space, which avoids 0 / 0.",
         picture_factory=lambda a, torch: a.addressing.sharpen(
@@ -182,7 +175,6 @@ ADDRESSING = (
     ),
     addressing(
         "read",
-        summary_zh="读出存储行的加权和。",
         cost="rows x width multiplications a head",
         fast_path="One matrix product.",
         law_exceptions="Its picture shows the vectors that are read, not weights.",
@@ -190,7 +182,6 @@ ADDRESSING = (
     ),
     addressing(
         "write",
-        summary_zh="所有头先按权重擦除，再按权重写入。",
         cost="rows x width multiplications a head",
         fast_path="All erasures before all additions, for any number of heads.",
         aliases=("erase", "add"),
@@ -204,7 +195,6 @@ ADDRESSING = (
     ),
     addressing(
         "address",
-        summary_zh="依次进行内容寻址、插值、移位和锐化，得到读写权重。",
         cost="that of its four steps",
         fast_path="That of its four steps.",
         aliases=("addressing",),

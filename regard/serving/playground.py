@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import cache, reduce
 from importlib.resources import files
 from operator import and_
@@ -19,169 +17,27 @@ from torch import Tensor
 
 from regard import attention
 from regard.attention.normalizers.base import input_kind
-from regard.catalogue import get_mechanism
+from regard.catalogue import Argument, get_mechanism
 from regard.errors import InputError, RegardError, RequestError, ShapeError, UnknownNameError
 from regard.serving.schemas import StrictModel, error_responses
 from regard.serving.worker import Limits
 
-__all__ = ["PlaygroundCatalogue", "PlaygroundPart", "PlaygroundSlider", "build_part", "make_playground_router"]
+__all__ = ["PlaygroundCatalogue", "build_part", "make_playground_router"]
 
-HIDDEN_DIM = 8  # of scores with a small network
-Values = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class PlaygroundSlider:
-    """A numeric argument of a mechanism: its range, default and step; a step of 1 is an integer.
-
-    Args:
-        name: keyword of the argument; its label, if it is passed by position
-        min, max: the range, both included
-        default: the initial value
-        step: distance of two values; 1: an integer
-    """
-
-    name: str
-    min: float
-    max: float
-    default: float
-    step: float = 0.05
-
-    def check(self, value: float) -> float:
-        """The value, if it is in the range."""
-        if not self.min <= value <= self.max:
-            raise InputError(f"{self.name} must be from {self.min:g} to {self.max:g}, not {value:g}")
-        if self.step == 1 and value != int(value):
-            raise InputError(f"{self.name} must be an integer, not {value:g}")
-        return int(value) if self.step == 1 else value
-
-
-@dataclass(frozen=True)
-class PlaygroundPart:
-    """A mechanism of the catalogue with its sliders.
-
-    Args:
-        name: in the catalogue
-        sliders: its arguments, by keyword for scores and by position for others
-        sizes: arguments of a score with parameters, which a slider `seed` draws; None: the size of a query or a key
-    """
-
-    name: str
-    sliders: tuple[PlaygroundSlider, ...] = ()
-    sizes: Mapping[str, int | None] | None = None
-
-    def build(self, arguments: Values, query_dim: int, key_dim: int) -> tuple[Any, str]:
-        """The mechanism and its Python code.
-
-        Args:
-            arguments: of its sliders; others have their default
-            query_dim, key_dim: sizes of a query and a key
-        """
-        sliders = {one.name: one for one in self.sliders}
-        for unknown in arguments.keys() - sliders.keys():
-            raise UnknownNameError.among(f"argument of {self.name}", unknown[:40], sliders)
-        values: dict[str, Any] = {key: one.check(arguments.get(key, one.default)) for key, one in sliders.items()}
-        factory, kind = getattr(attention, self.name), get_mechanism(self.name).kind
-        if self.sizes is not None:
-            dims = {"query_dim": query_dim, "key_dim": key_dim}
-            sizes = {name: size or dims[name] for name, size in self.sizes.items()}
-            return _draw_parameters(factory(**sizes), values["seed"]), _format_call(self.name, sizes)
-        if self.name == "Sample":
-            generator = torch.Generator().manual_seed(values["seed"])
-            return factory(generator), f"Sample(torch.Generator().manual_seed({values['seed']}))"
-        if kind == "score":
-            return factory(**values), _format_call(self.name, values)
-        if kind == "normalizer" and not isinstance(factory, type):
-            return factory, self.name
-        return factory(*values.values()), f"{self.name}({', '.join(map(str, values.values()))})"
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry of /v1/catalogue."""
-        entry, (part, _) = get_mechanism(self.name), self.build({}, 2, 2)
-        kinds = {"output_kind": part.output_kind} if entry.kind == "score" else {}
-        if entry.kind == "normalizer":
-            kinds = {"input_kind": input_kind(part)}
-        return {
-            "name": self.name,
-            "summary": {"en": entry.summary, "zh": entry.summary_zh},
-            "equation": entry.equation,
-            **kinds,
-            "arguments": [asdict(one) for one in self.sliders],
-        }
-
-
-def _format_call(name: str, arguments: Mapping[str, Any]) -> str:
-    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
-
-
-def _draw_parameters(score: Any, seed: int) -> Any:
-    generator = torch.Generator().manual_seed(seed)
-    for weight in score.parameters():
-        weight.requires_grad_(False).copy_(torch.randn(weight.shape, generator=generator))
-    return score.double()
-
-
-SEED = (PlaygroundSlider("seed", 0, 99, 0, step=1),)
-WIDTH = (PlaygroundSlider("width", 0.05, 4.0, 1.0),)
-POINT_SIZES = {"query_dim": None, "key_dim": None}
-KINDS: dict[str, tuple[PlaygroundPart, ...]] = {
+SIZES = {"hidden_dim": 8, "max_keys": 64}  # of scores with parameters
+SEED = Argument("seed", 0, 0, 99, step=1)
+SEEDED = ("Bilinear", "Additive", "Concat", "Energy", "Location", "Sample")  # they draw parameters, or a key
+KINDS = {
     "score": (
-        PlaygroundPart("ScaledDot"),
-        PlaygroundPart("Dot"),
-        PlaygroundPart("Cosine", (PlaygroundSlider("strength", 0.0, 20.0, 5.0, 0.1),)),
-        PlaygroundPart("Gaussian", WIDTH),
-        PlaygroundPart("Boxcar", WIDTH),
-        PlaygroundPart("Epanechnikov", (PlaygroundSlider("width", 0.05, 4.0, 1.5),)),
-        PlaygroundPart("Constant"),
-        PlaygroundPart("Bilinear", SEED, POINT_SIZES),
-        PlaygroundPart("Additive", SEED, {**POINT_SIZES, "hidden_dim": HIDDEN_DIM}),
-        PlaygroundPart("Concat", SEED, {**POINT_SIZES, "hidden_dim": HIDDEN_DIM}),
-        PlaygroundPart("Energy", SEED, POINT_SIZES),
-        PlaygroundPart("Location", SEED, {"query_dim": None, "max_keys": 64}),
+        *("ScaledDot", "Dot", "Cosine", "Gaussian", "Boxcar", "Epanechnikov"),
+        *("Constant", "Bilinear", "Additive", "Concat", "Energy", "Location"),
     ),
     "normalizer": (
-        PlaygroundPart("softmax"),
-        PlaygroundPart("Temperature", (PlaygroundSlider("temperature", 0.05, 5.0, 0.5),)),
-        PlaygroundPart("sparsemax"),
-        PlaygroundPart("entmax15"),
-        PlaygroundPart("Entmax", (PlaygroundSlider("alpha", 1.0, 3.0, 1.3),)),
-        PlaygroundPart("TopK", (PlaygroundSlider("k", 1, 8, 2, step=1),)),
-        PlaygroundPart("hardmax"),
-        PlaygroundPart("sigmoid"),
-        PlaygroundPart("SigmoidSum"),
-        PlaygroundPart("kernel_sum"),
-        PlaygroundPart("Sample", SEED),
+        *("softmax", "Temperature", "sparsemax", "entmax15", "Entmax", "TopK"),
+        *("hardmax", "sigmoid", "SigmoidSum", "kernel_sum", "Sample"),
     ),
-    "mask": (
-        PlaygroundPart("causal"),
-        PlaygroundPart("padding", (PlaygroundSlider("length", 0, 64, 4, 1),)),
-        PlaygroundPart("window", (PlaygroundSlider("left", 0, 16, 1, 1), PlaygroundSlider("right", 0, 16, 1, 1))),
-        PlaygroundPart(
-            "around", (PlaygroundSlider("center", 0.0, 16.0, 2.0, 0.5), PlaygroundSlider("radius", 0.0, 16.0, 1.0, 0.5))
-        ),
-    ),
+    "mask": ("causal", "padding", "window", "around"),
 }
-
-
-def build_part(kind: str, choice: PartChoice, query_dim: int = 1, key_dim: int = 1) -> tuple[Any, str]:
-    """A mechanism with its arguments, and its Python code.
-
-    Args:
-        kind: score, normalizer or mask
-        choice: its name in the catalogue, and arguments
-        query_dim, key_dim: sizes of a query and a key
-
-    Returns:
-        The mechanism, and the code that builds it.
-
-    Example:
-        >>> build_part("score", PartChoice(name="Cosine", arguments={"strength": 2.0}))[1]
-        'Cosine(strength=2.0)'
-    """
-    parts = {part.name: part for part in KINDS[kind]}
-    if choice.name not in parts:
-        raise UnknownNameError.among(f"{kind} of the playground", choice.name, parts)
-    return parts[choice.name].build(choice.arguments, query_dim, key_dim)
 
 
 Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -243,6 +99,65 @@ class RegressionResponse(BaseModel):
     num_isolated: int = Field(description="Measurements without any other in the width of the kernel.")
 
 
+def build_part(kind: str, choice: PartChoice, query_dim: int = 1, key_dim: int = 1) -> tuple[Any, str]:
+    """A mechanism with its arguments, and its Python code.
+
+    Args:
+        kind: score, normalizer or mask
+        choice: its name in the catalogue, and arguments
+        query_dim, key_dim: sizes of a query and a key
+
+    Returns:
+        The mechanism, and the code that builds it.
+
+    Example:
+        >>> build_part("score", PartChoice(name="Cosine", arguments={"strength": 2.0}))[1]
+        'Cosine(strength=2.0)'
+    """
+    name = choice.name
+    if name not in KINDS[kind]:
+        raise UnknownNameError.among(f"{kind} of the playground", name, KINDS[kind])
+    entry, sliders = get_mechanism(name), {one.name: one for one in _list_arguments(name)}
+    for unknown in choice.arguments.keys() - sliders.keys():
+        raise UnknownNameError.among(f"argument of {name}", unknown[:40], sliders)
+    values: dict[str, Any] = {key: one.check(choice.arguments.get(key)) for key, one in sliders.items()}
+    seed = values.pop("seed", 0)
+    generator = torch.Generator().manual_seed(seed)
+    if name == "Sample":
+        return attention.Sample(generator), f"Sample(torch.Generator().manual_seed({seed}))"
+    if kind == "score":
+        values = entry.select_arguments({**values, "query_dim": query_dim, "key_dim": key_dim, **SIZES})
+        score = entry.build(**values)
+        code = f"{name}({', '.join(f'{key}={value}' for key, value in values.items())})"
+        if name in SEEDED:
+            for weight in score.double().parameters():
+                weight.requires_grad_(False).copy_(torch.randn(weight.shape, generator=generator))
+        return score, code
+    if kind == "normalizer" and not isinstance(entry.object, type):
+        return entry.object, name
+    return entry.object(*values.values()), f"{name}({', '.join(map(str, values.values()))})"
+
+
+def _list_arguments(name: str) -> tuple[Argument, ...]:
+    """The arguments that have a slider."""
+    return (SEED,) if name in SEEDED else get_mechanism(name).arguments
+
+
+def _describe(kind: str, name: str) -> dict[str, Any]:
+    """An entry of /v1/catalogue."""
+    entry, (part, _) = get_mechanism(name), build_part(kind, PartChoice(name=name), 2, 2)
+    kinds = {"output_kind": part.output_kind} if kind == "score" else {}
+    if kind == "normalizer":
+        kinds = {"input_kind": input_kind(part)}
+    return {
+        "name": name,
+        "summary": {"en": entry.summary, "zh": entry.summary_zh},
+        "equation": entry.equation,
+        **kinds,
+        "arguments": [one.slider() for one in _list_arguments(name)],
+    }
+
+
 def make_playground_router(limits: Limits) -> APIRouter:
     """The routes of the playground.
 
@@ -254,7 +169,7 @@ def make_playground_router(limits: Limits) -> APIRouter:
     @router.get("/catalogue", responses=error_responses())
     def catalogue() -> PlaygroundCatalogue:
         """The mechanisms of the playground, in both languages."""
-        return PlaygroundCatalogue(**{kind: [part.to_json() for part in parts] for kind, parts in KINDS.items()})
+        return PlaygroundCatalogue(**{kind: [_describe(kind, name) for name in names] for kind, names in KINDS.items()})
 
     @router.post("/attend", responses=error_responses())
     def attend(body: AttendRequest) -> AttendResponse:

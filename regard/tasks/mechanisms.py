@@ -4,61 +4,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
 from regard import attention as a
 from regard.attention.normalizers.base import input_kind
-from regard.catalogue import MECHANISMS, get_mechanism
+from regard.catalogue import MECHANISMS, Mechanism, get_mechanism
 from regard.errors import ConfigError, closest
 
 __all__ = [
-    "MECHANISM_ARGUMENTS", "NORMALIZERS", "SCORES", "build_attention", "build_multi_head", "build_normalizer",
+    "NORMALIZERS", "SCORES", "build_attention", "build_multi_head", "build_normalizer",
     "build_positions", "build_score", "check_mechanisms", "invalid_mechanism", "parse_mechanism",
     "training_warnings",
 ]  # fmt: skip
 
 MECHANISM_PATTERN = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 
-# Functions of the sizes of queries, keys and a hidden layer, and of the number in parentheses.
-SCORES: dict[str, Callable[[int, int, int, Any], Any]] = {
-    "Constant": lambda query, key, hidden, x: a.Constant(),
-    "Dot": lambda query, key, hidden, x: a.Dot(),
-    "ScaledDot": lambda query, key, hidden, x: a.ScaledDot(),
-    "Bilinear": lambda query, key, hidden, x: a.Bilinear(query, key),
-    "Additive": lambda query, key, hidden, x: a.Additive(query, key, hidden),
-    "Concat": lambda query, key, hidden, x: a.Concat(query, key, hidden, num_layers=x),
-    "Cosine": lambda query, key, hidden, x: a.Cosine(x, learned=True),
-    "Gaussian": lambda query, key, hidden, x: a.Gaussian(x, learned=True),
-    "Boxcar": lambda query, key, hidden, x: a.Boxcar(x),
-    "Epanechnikov": lambda query, key, hidden, x: a.Epanechnikov(x),
-    "Location": lambda query, key, hidden, x: a.Location(query, max_keys=x),
-    "Energy": lambda query, key, hidden, x: a.Energy(query, key),
-}
-NORMALIZERS: dict[str, Callable[[Any], Any]] = {
-    "softmax": lambda x: a.softmax,
-    "Temperature": lambda x: a.Temperature(x),
-    "sigmoid": lambda x: a.sigmoid,
-    "SigmoidSum": lambda x: a.SigmoidSum(),
-    "sparsemax": lambda x: a.sparsemax,
-    "entmax15": lambda x: a.entmax15,
-    "Entmax": lambda x: a.Entmax(x),
-    "kernel_sum": lambda x: a.kernel_sum,
-    "hardmax": lambda x: a.hardmax,
-    "Sample": lambda x: a.Sample(),
-    "StraightThrough": lambda x: a.StraightThrough(a.softmax),
-    "Gumbel": lambda x: a.Gumbel(x),
-    "TopK": lambda x: a.TopK(x),
-}
-# The number in parentheses if none is given; where it is an integer, an integer must be given.
-MECHANISM_ARGUMENTS: dict[str, int | float] = {"Concat": 1, "Location": 200, "TopK": 4, "Cosine": 5.0, "Entmax": 1.5}
-MECHANISM_ARGUMENTS |= dict.fromkeys(("Gaussian", "Boxcar", "Epanechnikov", "Temperature", "Gumbel"), 1.0)
+SCORES = {entry.name: entry for entry in MECHANISMS if entry.kind == "score"}
+WRAPPERS = ("Dropout", "GaussianWindow")  # normalizers that need another one, and numbers that no option has
+NORMALIZERS = {entry.name: entry for entry in MECHANISMS if entry.kind == "normalizer" and entry.name not in WRAPPERS}
 EQUAL_SIZE_SCORES = ("Dot", "ScaledDot", "Cosine", "Gaussian", "Boxcar", "Epanechnikov")
 
 
-def parse_mechanism(option: str, text: str, known: dict[str, Any]) -> tuple[str, int | float | None]:
+def parse_mechanism(option: str, text: str, known: Mapping[str, Mechanism]) -> tuple[str, float | None]:
     """The name of a mechanism in the catalogue, and its number: that in parentheses, its default, or None.
 
     Args:
@@ -76,15 +46,13 @@ def parse_mechanism(option: str, text: str, known: dict[str, Any]) -> tuple[str,
     match = MECHANISM_PATTERN.fullmatch(text)
     if match is None:
         raise invalid_mechanism(option, text, "expected a name, or a name with a number, such as topk(4)")
-    name = next((name for name in known if name.casefold() == match[1].casefold()), "")
-    if not name:  # another spelling, such as top-k, or an alias
-        try:
-            name = get_mechanism(match[1]).name
-        except LookupError:
-            raise invalid_mechanism(option, text, _expected(match[1], known)) from None
-        if name not in known:  # a mechanism of another kind
-            raise invalid_mechanism(option, text, f"expected one of {', '.join(known)}")
-    return name, _parse_argument(option, text, name, match[2])
+    try:
+        entry = get_mechanism(match[1])
+    except LookupError:
+        raise invalid_mechanism(option, text, _expected(match[1], known)) from None
+    if entry.name not in known:  # a mechanism of another kind
+        raise invalid_mechanism(option, text, f"expected one of {', '.join(known)}")
+    return entry.name, _parse_argument(option, text, entry, match[2])
 
 
 def invalid_mechanism(option: str, text: str, why: str) -> ConfigError:
@@ -98,9 +66,9 @@ def invalid_mechanism(option: str, text: str, why: str) -> ConfigError:
     return ConfigError(f"invalid value {text!r} for {option}: {why}", option=option)
 
 
-def _expected(word: str, known: dict[str, Any]) -> str:
+def _expected(word: str, known: Mapping[str, Mechanism]) -> str:
     """The closest names in lower case, or all names."""
-    names = [name.lower() for e in MECHANISMS if e.name in known for name in (e.name, *e.aliases)]
+    names = [name.lower() for entry in known.values() for name in (entry.name, *entry.aliases)]
     near = closest(word.lower(), names)
     return f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(known)}"
 
@@ -129,18 +97,23 @@ def training_warnings(model: nn.Module) -> list[str]:
     ]
 
 
-def _parse_argument(option: str, text: str, name: str, number_text: str | None) -> int | float | None:
+def _parse_argument(option: str, text: str, entry: Mechanism, number_text: str | None) -> float | None:
+    if not entry.arguments:
+        if number_text is not None:
+            raise invalid_mechanism(option, text, f"{entry.name} takes no number")
+        return None
+    argument = entry.arguments[0]
     if number_text is None:
-        return MECHANISM_ARGUMENTS.get(name)
-    if name not in MECHANISM_ARGUMENTS:
-        raise invalid_mechanism(option, text, f"{name} takes no number")
+        return argument.default
     try:
         number = float(number_text)
     except ValueError:
         number = math.nan
-    is_integer = isinstance(MECHANISM_ARGUMENTS[name], int)
+    is_integer = argument.step == 1
     if not 0 < number < math.inf or (is_integer and number != int(number)):
-        raise invalid_mechanism(option, text, f"{name} takes {'an integer' if is_integer else 'a number'} above 0")
+        raise invalid_mechanism(
+            option, text, f"{entry.name} takes {'an integer' if is_integer else 'a number'} above 0"
+        )
     return int(number) if is_integer else number
 
 
@@ -159,7 +132,8 @@ def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int, option
             f"{option}={text} compares vectors of one size, but the queries have {query_dim} numbers and the keys "
             f"{key_dim}; set encoder_hidden_dim so that they agree, or leave it out"
         )
-    return SCORES[name](query_dim, key_dim, hidden_dim, number)
+    numbers = {argument.name: number for argument in SCORES[name].arguments}
+    return SCORES[name].build(query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, learned=True, **numbers)
 
 
 def build_normalizer(text: str | None, option: str = "normalize") -> Any:
@@ -172,8 +146,9 @@ def build_normalizer(text: str | None, option: str = "normalize") -> Any:
     if text is None:
         return None
     name, number = parse_mechanism(option, text, NORMALIZERS)
+    entry = NORMALIZERS[name]
     try:
-        return NORMALIZERS[name](number)
+        return entry.build(normalize=a.softmax, **{argument.name: number for argument in entry.arguments})
     except ValueError as error:
         raise invalid_mechanism(option, text, str(error)) from None
 
