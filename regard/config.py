@@ -322,7 +322,9 @@ def _options(cls: type[Config]) -> tuple[Option, ...]:
 
 @cache
 def load_translations(language: str) -> dict[str, str]:
-    """Help texts of options by `Group.option`, where a group is the class that declares the option, and others.
+    """Help texts of options by `Group.option`, where a group is the class that declares the option.
+
+    Summaries are there too: `Mechanism.name` and `Recipe.name`.
 
     Args:
         language: "en" has none

@@ -44,7 +44,6 @@ Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Point = Annotated[list[Number], Field(min_length=1, max_length=16)]
 Points = Annotated[list[Point], Field(min_length=1, fail_fast=True)]
 Kernel = Literal["gaussian", "boxcar", "epanechnikov"]
-KERNELS = {"gaussian": attention.Gaussian, "boxcar": attention.Boxcar, "epanechnikov": attention.Epanechnikov}
 
 
 class PartChoice(StrictModel):
@@ -222,7 +221,7 @@ def _attend(body: AttendRequest, limits: Limits) -> AttendResponse:
 
 def _regression(kernel: Kernel, width: float, at: float) -> RegressionResponse:
     x, y = motorcycle_data()
-    score = KERNELS[kernel](width=width)
+    score = get_mechanism(kernel).build(width=width)
     grid = torch.arange(0.0, 60.01, 0.25, dtype=torch.float64)[:, None]
     curve = attention.attend(grid, x, y, score=score)
     query = attention.attend(torch.tensor([[at]], dtype=torch.float64), x, y, score=score)

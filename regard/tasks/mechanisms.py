@@ -163,11 +163,10 @@ def build_attention(scope: str, score: Any, normalize: Any, query_dim: int, hidd
         window_radius: of local-m and local-p
     """
     _check_pair(score, normalize)
-    if scope == "local-m":
-        return a.LocalM(score, window_radius, normalize)
-    if scope == "local-p":
-        return a.LocalP(score, query_dim, hidden_dim, window_radius, normalize)
-    return a.Attention(score, normalize)
+    if scope == "global":
+        return a.Attention(score, normalize)
+    sizes = {"query_dim": query_dim, "hidden_dim": hidden_dim, "radius": window_radius}
+    return get_mechanism(scope).build(score=score, normalize=normalize, **sizes)
 
 
 def build_multi_head(
@@ -231,9 +230,9 @@ def build_positions(name: str, embed_dim: int, max_positions: int) -> nn.Module 
         embed_dim: size of a vector
         max_positions: number of learned positions
     """
-    if name == "sinusoidal":
-        return a.Sinusoidal(embed_dim)
-    return a.Learned(max_positions, embed_dim) if name == "learned" else None
+    if name not in ("sinusoidal", "learned"):
+        return None
+    return get_mechanism(name).build(embed_dim=embed_dim, max_positions=max_positions)
 
 
 def _check_pair(score: Any, normalize: Any) -> None:

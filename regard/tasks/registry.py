@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard._imports import resolve
-from regard.config import Config, split_override
+from regard.config import Config, load_translations, split_override
 from regard.errors import RunFormatError, UnknownNameError
 from regard.files import check_files
 from regard.training.run import RunFolder
@@ -110,7 +110,6 @@ def make_recipe(
     module: str,
     name: str,
     summary: str,
-    summary_zh: str,
     defaults: str,
     *,
     function: str = "",
@@ -118,21 +117,24 @@ def make_recipe(
 ) -> Recipe:
     """A recipe whose data is a function in a module, and whose defaults are written as on the command line.
 
+    Its Chinese summary is in the file of translations.
+
     Args:
         task, config_class: the name of the task and its config
         module: of the function
-        name, summary, summary_zh, reads_files: as in `Recipe`
+        name, summary, reads_files: as in `Recipe`
         defaults: separated by spaces; of an option that is repeated, the last value counts
         function: its name; by default that of the recipe, with "_" in place of "-"
 
     Example:
         >>> from regard.training import TrainingConfig
-        >>> recipe = make_recipe("a", TrainingConfig, "module", "my-recipe", "", "", "steps=10 seed=1 steps=20")
+        >>> recipe = make_recipe("a", TrainingConfig, "module", "my-recipe", "", "steps=10 seed=1 steps=20")
         >>> recipe.data, recipe.defaults
         ('module:my_recipe', {'steps': 20, 'seed': 1})
     """
     options = {key: config_class.option(key).parse(text) for key, text in map(split_override, defaults.split())}
     data = f"{module}:{function or name.replace('-', '_')}"
+    summary_zh = load_translations("zh").get(f"Recipe.{name}", "")
     return Recipe(name, task, data, summary, summary_zh, options, reads_files)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import Config
+from regard.config import Config, load_translations
 from regard.errors import ConfigError, UnknownNameError
 from regard.tasks import RECIPES, TranslationConfig, make_config
 
@@ -139,6 +139,12 @@ def test_random_values_raise_config_errors_only(name, value):
 def test_random_overrides_raise_config_errors_only(words):
     with contextlib.suppress(ConfigError):
         make_config("reverse", words)
+
+
+def test_every_recipe_has_a_chinese_summary():
+    names = {key.removeprefix("Recipe.") for key in load_translations("zh") if key.startswith("Recipe.")}
+    assert names == set(RECIPES)
+    assert all(recipe.summary_zh.endswith("。") for recipe in RECIPES.values())
 
 
 @pytest.mark.parametrize("name", list(RECIPES))

@@ -105,7 +105,6 @@ RECIPES = (
     _recipe(
         "copy",
         "Read vectors of bits and output them again (Neural Turing Machine).",
-        "读入一串比特向量，再原样输出（神经图灵机）。",
         # With few rows, a head that moves the wrong way overwrites data and learns not to; with a small gradient norm,
         # a rare sequence changes the weights only a little.
         f"{DEFAULTS} memory_rows=32 max_grad_norm=0.05",
@@ -113,20 +112,17 @@ RECIPES = (
     _recipe(
         "repeat-copy",
         "Read vectors and a number n, and output the vectors n times.",
-        "读入一串向量和一个数字，按该次数重复输出。",
         f"{DEFAULTS} {LONG_TRAINING} {LARGE_BATCHES} steps=12000 max_size=10",
     ),
     _recipe(
         "recall",
         "Read items, then one of them again, and output the item that followed it.",
-        "读入若干项，再给出其中一项，输出它后面的那一项。",
         f"{DEFAULTS} {LONG_TRAINING} {LARGE_BATCHES} {FEEDFORWARD} hidden_dim=256 num_read_heads=4 num_write_heads=4"
         " steps=8000 min_size=2 max_size=6 num_bits=6 memory_rows=64",
     ),
     _recipe(
         "ngrams",
         "Predict each bit of a source that depends on its last five bits; the optimal prediction is known.",
-        "预测信号源的每一个比特，它依赖前五个比特；最优预测已知。",
         # Gradients between steps are clipped as in the paper: over 200 steps, they may explode.
         f"{DEFAULTS} {LONG_TRAINING} lr=1e-3 eps=1e-5 max_grad_norm=0.05 state_grad_clip=10 steps=15000"
         " min_size=200 max_size=200 num_bits=1",
@@ -134,7 +130,6 @@ RECIPES = (
     _recipe(
         "sort",
         "Read vectors with priorities and output them in that order.",
-        "读入带优先级的向量，按优先级顺序输出。",
         f"{DEFAULTS} {LONG_TRAINING} {LARGE_BATCHES} {FEEDFORWARD} hidden_dim=512 num_read_heads=8 num_write_heads=8"
         " steps=20000 min_size=20 max_size=20",
     ),

@@ -104,25 +104,21 @@ RECIPES = (
     _recipe(
         "digit-scenes",
         "Captions of scenes of handwritten digits, from left to right; the digits come with scikit-learn.",
-        "为手写数字场景生成从左到右的描述；数字来自 scikit-learn 自带的数据集。",
         SCENES,
     ),
     _recipe(
         "mnist-scenes",
         "Captions of larger scenes of MNIST digits (data_dir=FOLDER).",
-        "为更大的 MNIST 数字场景生成描述（data_dir=文件夹）。",
         f"{SCENES} image_size=96 conv_channels=32 steps=15000",
     ),
     _recipe(
         "flickr8k",
         "Photographs as precomputed features, five captions each (data_dir=FOLDER).",
-        "照片（预先计算的特征），每张五条描述（data_dir=文件夹）。",
         f"monitor=bleu {PHOTOGRAPH_SCHEDULE} {PHOTOGRAPH_MODEL} doubly_stochastic_weight=1",
     ),
     _recipe(
         "captions",
         "Your own images and captions: --train x.jsonl --valid y.jsonl.",
-        "你自己的图片及描述：--train x.jsonl --valid y.jsonl。",
         "color=on schedule=cosine dropout=0.3 min_word_count=2 beam_size=5",
         reads_files=True,
     ),

@@ -109,16 +109,10 @@ _text_recipe, _mask_recipe = (
     for task, config_class in CONFIG_CLASSES.items()
 )
 RECIPES = (
-    _text_recipe(
-        "language",
-        "Language model of your own plain text (decoder only): --train a.txt.",
-        "用你自己的纯文本训练语言模型（仅解码器）：--train a.txt。",
-        DEFAULTS,
-    ),
+    _text_recipe("language", "Language model of your own plain text (decoder only): --train a.txt.", DEFAULTS),
     _mask_recipe(
         "masked-language",
         "Masked language model of your own plain text (encoder only): --train a.txt.",
-        "用你自己的纯文本训练掩码语言模型（仅编码器）：--train a.txt。",
         f"{DEFAULTS} vocab_size=30000 lowercase=on embed_dim=128",
     ),
 )

@@ -95,27 +95,23 @@ RECIPES = (
     _recipe(
         "documents",
         "Your own labeled documents: --train x.tsv --valid y.tsv (hierarchical attention network).",
-        "你自己的带类别的文档：--train x.tsv --valid y.tsv（层次注意力网络）。",
         DEFAULTS,
         reads_files=True,
     ),
-    _recipe("imdb", "English film reviews, positive or negative (IMDB).", "英文影评的情感分类（IMDB）。", DEFAULTS),
+    _recipe("imdb", "English film reviews, positive or negative (IMDB).", DEFAULTS),
     _recipe(
         "movie-reviews",
         "English film reviews, split into sentences, in ten folds (Pang and Lee 2004).",
-        "已分句的英文影评，十折交叉验证（Pang、Lee 2004）。",
         f"{DEFAULTS} max_sentences=80 steps=1000 validate_every=100",
     ),
     _recipe(
         "chnsenticorp",
         "Chinese reviews of hotels, computers and books, positive or negative (ChnSentiCorp).",
-        "中文评论（酒店、电脑、图书）的情感分类（ChnSentiCorp）。",
         f"{DEFAULTS} tokenizer=char vocab_size=8000 steps=800 validate_every=100",
     ),
     _recipe(
         "mixed",
         "Your own labeled documents, encoded by a stack of layers: layer_types=cnn,attention,gru.",
-        "你自己的带类别的文档，由卷积、自注意力、循环层混合编码：layer_types=cnn,attention,gru。",
         f"{DEFAULTS} model=mixed embed_dim=96 dropout=0.3 lr=1e-3",
         reads_files=True,
     ),

@@ -98,19 +98,16 @@ RECIPES = (
     _image_recipe(
         "digits",
         "One handwritten digit among distractors, found by a learned query; the digits come with scikit-learn.",
-        "在干扰碎片中识别一个手写数字，由学到的查询定位；数字来自 scikit-learn 自带的数据集。",
         DEFAULTS,
     ),
     _image_recipe(
         "mnist-cluttered",
         "One MNIST digit among distractors, in larger images (data_dir=FOLDER).",
-        "在更大的图片中识别干扰碎片里的一个 MNIST 数字（data_dir=文件夹）。",
         f"{DEFAULTS} image_size=96",
     ),
     _question_recipe(
         "digit-questions",
         'Questions about scenes of digits ("how many 3s", "what is left of the 4"), answered with attention.',
-        "关于数字场景的视觉问答（“how many 3s”“what is left of the 4”），用注意力回答。",
         f"{DEFAULTS} warmup_steps=200 steps=6000 validate_every=500 save_every=500",
     ),
 )
