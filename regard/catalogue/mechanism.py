@@ -89,8 +89,8 @@ class Mechanism:
         aliases: other names
         arguments: the numbers that it takes
         law_exceptions: the laws that do not hold for it
-        example_factory: from the module `regard.attention` to a small example; by default an instance of the class
-            with small sizes for its required arguments, or the function itself
+        example_factory: from the modules `regard.attention` and torch to a small example; by default an instance of the
+            class with small sizes for its arguments, or the function itself
         picture_factory: from the modules `regard.attention` and torch to the weights of its picture; derived from the
             kind by default
 
@@ -108,7 +108,7 @@ class Mechanism:
     aliases: tuple[str, ...] = ()
     arguments: tuple[Argument, ...] = ()
     law_exceptions: str = ""
-    example_factory: Callable[[Any], Any] | None = None
+    example_factory: Callable[[Any, Any], Any] | None = None
     picture_factory: Callable[[Any, Any], Any] | None = None
 
     @property
@@ -145,7 +145,7 @@ class Mechanism:
         """A small example for queries, keys and values with 4 features each, as in the picture."""
         attention = import_module("regard.attention")
         if self.example_factory:
-            return self.example_factory(attention)
+            return self.example_factory(attention, import_module("torch"))
         parts = {"score": attention.ScaledDot(), "normalize": attention.softmax}
         return self.build(**EXAMPLE_SIZES, **EXAMPLE_SETTINGS, **parts)
 
@@ -177,7 +177,7 @@ class Mechanism:
         Query i and key j are the cosines and sines of their angle and of twice the angle, so that the weights of a
         similarity score are largest along the diagonal, and other mechanisms can be compared with it.
         """
-        torch, attention = import_torch(), import_module("regard.attention")
+        torch, attention = import_module("torch"), import_module("regard.attention")
         with torch.no_grad(), torch.random.fork_rng(devices=[]):  # the caller's random state is preserved
             torch.manual_seed(0)
             if self.picture_factory:
@@ -241,14 +241,9 @@ def _normalize_name(name: str) -> str:
     return re.sub(r"[-_\s]", "", name).casefold()
 
 
-def import_torch() -> Any:
-    """The module torch, imported on the first call."""
-    return import_module("torch")
-
-
 def half_circle(steps: int) -> Any:
     """Points on half a circle: (steps, 4)."""
-    t = import_torch()
+    t = import_module("torch")
     angle = t.linspace(0, t.pi, steps)
     return 2 * t.stack([angle.cos(), angle.sin(), (2 * angle).cos(), (2 * angle).sin()], dim=-1)
 
@@ -260,4 +255,4 @@ def similarity_weights(vectors: Any) -> Any:
 
 def fixed_focus(steps: int, position: int) -> Any:
     """The same one-hot weights at every step."""
-    return import_torch().eye(steps)[position].expand(steps, steps)
+    return import_module("torch").eye(steps)[position].expand(steps, steps)

@@ -1,22 +1,14 @@
 """The masks, local attention, multi-head attention, positions and memory addressing of the catalogue.
 
-In each entry `a` is the module `regard.attention`, imported when the example is made; the costs are for m queries, n
-keys and vectors of size d.
+In each entry `a` is the module `regard.attention`; it and torch are imported when the example is made. The costs are
+for m queries, n keys and vectors of size d.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from regard.catalogue.mechanism import (
-    POSITIONAL,
-    Argument,
-    Mechanism,
-    fixed_focus,
-    half_circle,
-    import_torch,
-    similarity_weights,
-)
+from regard.catalogue.mechanism import POSITIONAL, Argument, Mechanism, fixed_focus, half_circle, similarity_weights
 
 __all__ = ["ADDRESSING", "HEADS", "MASKS", "POSITIONS", "SCOPES"]
 
@@ -32,14 +24,14 @@ MASKS = (
         cost="n comparisons",
         fast_path="One row for all queries; never a queries x keys matrix.",
         aliases=("lengths",),
-        example_factory=lambda a: a.padding(12),
+        example_factory=lambda a, torch: a.padding(12),
     ),
     mask(
         "causal",
         cost="half of the full matrix",
         fast_path="The fused kernel skips hidden keys; a single query with a cache needs no mask.",
         aliases=("autoregressive", "masked", "future"),
-        example_factory=lambda a: a.causal(),
+        example_factory=lambda a, torch: a.causal(),
     ),
     mask(
         "window",
@@ -47,21 +39,21 @@ MASKS = (
         cost="n (left + right + 1) scores",
         fast_path="Blocks of queries with their keys: linear in length.",
         aliases=("sliding window", "band"),
-        example_factory=lambda a: a.window(2, 2),
+        example_factory=lambda a, torch: a.window(2, 2),
     ),
     mask(
         "around",
         arguments=(Argument("center", 2.0, 0.0, 16.0, step=0.5), Argument("radius", 1.0, 0.0, 16.0, step=0.5)),
         cost="m (2 radius + 2) scores",
         fast_path="Only the near keys are gathered; cost does not grow with the number of keys.",
-        example_factory=lambda a: a.around(8.0, 3),
+        example_factory=lambda a, torch: a.around(8.0, 3),
     ),
     mask(
         "documents",
         cost="m n comparisons",
         fast_path="Evaluated block by block where the full mask would be large.",
         aliases=("packed", "packing"),
-        example_factory=lambda a: a.documents(import_torch().arange(16) // 6),
+        example_factory=lambda a, torch: a.documents(torch.arange(16) // 6),
     ),
     mask(
         "dense",
@@ -69,7 +61,7 @@ MASKS = (
         fast_path="Passed to the fused kernel unchanged.",
         law_exceptions="",
         aliases=("bool",),
-        example_factory=lambda a: a.dense(import_torch().arange(16) % 3 != 1),
+        example_factory=lambda a, torch: a.dense(torch.arange(16) % 3 != 1),
     ),
 )
 
@@ -79,7 +71,7 @@ SCOPES = (
         "LocalM",
         fast_path="Only the near keys are gathered.",
         aliases=("local-m", "monotonic"),
-        example_factory=lambda a: a.LocalM(a.ScaledDot(), radius=2),
+        example_factory=lambda a, torch: a.LocalM(a.ScaledDot(), radius=2),
     ),
     scope(
         "LocalP",

@@ -1,7 +1,7 @@
 """The scores and normalizers of the catalogue.
 
-In each entry `a` is the module `regard.attention`, imported when the example is made; the costs are for m queries, n
-keys, vectors of size d and a hidden layer of size h.
+In each entry `a` is the module `regard.attention`; it and torch are imported when the example is made. The costs are
+for m queries, n keys, vectors of size d and a hidden layer of size h.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SCORES = (
         arguments=(Argument("strength", 5.0, 0.0, 20.0, step=0.1),),
         fast_path=f"Queries and keys are normalized, then {FUSED}.",
         aliases=("cosine similarity",),
-        example_factory=lambda a: a.Cosine(strength=8.0),
+        example_factory=lambda a, torch: a.Cosine(strength=8.0),
     ),
     score(
         "Gaussian",
@@ -68,7 +68,7 @@ SCORES = (
         fast_path="None needed: distances, one comparison, one product with the values.",
         aliases=("uniform kernel",),
         law_exceptions="Returns kernel values, for kernel_sum only; its gradient is 0.",
-        example_factory=lambda a: a.Boxcar(width=2.0),
+        example_factory=lambda a, torch: a.Boxcar(width=2.0),
     ),
     score(
         "Epanechnikov",
@@ -76,7 +76,7 @@ SCORES = (
         fast_path="None needed: distances, one product with the values.",
         aliases=("parabolic kernel",),
         law_exceptions="Returns kernel values, for kernel_sum only.",
-        example_factory=lambda a: a.Epanechnikov(width=3.0),
+        example_factory=lambda a, torch: a.Epanechnikov(width=3.0),
     ),
     score(
         "Location",
@@ -158,7 +158,7 @@ NORMALIZERS = (
         fast_path="None: the noise must be the one used.",
         aliases=("gumbel softmax", "concrete"),
         law_exceptions=RANDOM,
-        example_factory=lambda a: a.Gumbel(0.5),
+        example_factory=lambda a, torch: a.Gumbel(0.5),
     ),
     normalizer(
         "TopK",
@@ -177,6 +177,6 @@ NORMALIZERS = (
         cost="one exponential more a score",
         fast_path="Around a center only the nearby keys are gathered.",
         law_exceptions=POSITIONAL,
-        example_factory=lambda a: a.GaussianWindow(a.softmax, center=8.0, sigma=2.0),
+        example_factory=lambda a, torch: a.GaussianWindow(a.softmax, center=8.0, sigma=2.0),
     ),
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from regard.errors import UsageError
 from regard.tasks.predictor import Predictor
@@ -96,10 +97,8 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
     >>> _percentiles([1.0, 2.0, 3.0])
     (2.0, 2.9, 2.98)
     """
-    if len(values) == 1:
-        return values[0], values[0], values[0]
-    cuts = statistics.quantiles(values, n=100, method="inclusive")
-    return round(cuts[49], 9), round(cuts[94], 9), round(cuts[98], 9)
+    median, high, highest = np.percentile(values, (50, 95, 99)).round(9).tolist()
+    return median, high, highest
 
 
 def _reset_peak_memory() -> bool:
