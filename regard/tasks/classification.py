@@ -236,7 +236,7 @@ def build_pooling_attention(config: Any, key_dim: int, hidden_dim: int, has_quer
     normalize = build_normalizer(config.normalize)
     if has_query:
         score = build_score(config.score, hidden_dim, key_dim, hidden_dim)
-    elif parse_mechanism("score", config.score, SCORES)[0] == "Additive":
+    elif parse_mechanism("score", config.score, SCORES)[0].name == "Additive":
         score = Additive(None, key_dim, hidden_dim)
     else:
         raise ConfigError(f"score={config.score} needs a query; query_type=none requires score=additive")

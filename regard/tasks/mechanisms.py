@@ -28,8 +28,8 @@ NORMALIZERS = {entry.name: entry for entry in MECHANISMS if entry.kind == "norma
 EQUAL_SIZE_SCORES = ("Dot", "ScaledDot", "Cosine", "Gaussian", "Boxcar", "Epanechnikov")
 
 
-def parse_mechanism(option: str, text: str, known: Mapping[str, Mechanism]) -> tuple[str, float | None]:
-    """The name of a mechanism in the catalogue, and its number: that in parentheses, its default, or None.
+def parse_mechanism(option: str, text: str, known: Mapping[str, Mechanism]) -> tuple[Mechanism, dict[str, float]]:
+    """A mechanism of the catalogue, and its number by the name of the argument: that in parentheses, or its default.
 
     Args:
         option: name of the option, for errors
@@ -37,11 +37,12 @@ def parse_mechanism(option: str, text: str, known: Mapping[str, Mechanism]) -> t
         known: the mechanisms that the option takes, by name
 
     Returns:
-        The name and the number.
+        The mechanism and the number; an empty dict if it takes none.
 
     Example:
-        >>> parse_mechanism("normalize", "top-k(3)", NORMALIZERS)
-        ('TopK', 3)
+        >>> entry, numbers = parse_mechanism("normalize", "top-k(3)", NORMALIZERS)
+        >>> entry.name, numbers
+        ('TopK', {'k': 3})
     """
     match = MECHANISM_PATTERN.fullmatch(text)
     if match is None:
@@ -52,7 +53,7 @@ def parse_mechanism(option: str, text: str, known: Mapping[str, Mechanism]) -> t
         raise invalid_mechanism(option, text, _expected(match[1], known)) from None
     if entry.name not in known:  # a mechanism of another kind
         raise invalid_mechanism(option, text, f"expected one of {', '.join(known)}")
-    return entry.name, _parse_argument(option, text, entry, match[2])
+    return entry, _parse_argument(option, text, entry, match[2])
 
 
 def invalid_mechanism(option: str, text: str, why: str) -> ConfigError:
@@ -97,14 +98,12 @@ def training_warnings(model: nn.Module) -> list[str]:
     ]
 
 
-def _parse_argument(option: str, text: str, entry: Mechanism, number_text: str | None) -> float | None:
-    if not entry.arguments:
-        if number_text is not None:
-            raise invalid_mechanism(option, text, f"{entry.name} takes no number")
-        return None
-    argument = entry.arguments[0]
+def _parse_argument(option: str, text: str, entry: Mechanism, number_text: str | None) -> dict[str, float]:
     if number_text is None:
-        return argument.default
+        return {argument.name: argument.default for argument in entry.arguments}
+    if not entry.arguments:
+        raise invalid_mechanism(option, text, f"{entry.name} takes no number")
+    (argument,) = entry.arguments
     try:
         number = float(number_text)
     except ValueError:
@@ -114,7 +113,7 @@ def _parse_argument(option: str, text: str, entry: Mechanism, number_text: str |
         raise invalid_mechanism(
             option, text, f"{entry.name} takes {'an integer' if is_integer else 'a number'} above 0"
         )
-    return int(number) if is_integer else number
+    return {argument.name: int(number) if is_integer else number}
 
 
 def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int, option: str = "score") -> Any:
@@ -126,14 +125,13 @@ def build_score(text: str, query_dim: int, key_dim: int, hidden_dim: int, option
         hidden_dim: size of the hidden layer of scores that have one
         option: name of the option, for errors
     """
-    name, number = parse_mechanism(option, text, SCORES)
-    if name in EQUAL_SIZE_SCORES and query_dim != key_dim:
+    entry, numbers = parse_mechanism(option, text, SCORES)
+    if entry.name in EQUAL_SIZE_SCORES and query_dim != key_dim:
         raise ConfigError(
             f"{option}={text} compares vectors of one size, but the queries have {query_dim} numbers and the keys "
             f"{key_dim}; set encoder_hidden_dim so that they agree, or leave it out"
         )
-    numbers = {argument.name: number for argument in SCORES[name].arguments}
-    return SCORES[name].build(query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, learned=True, **numbers)
+    return entry.build(query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, learned=True, **numbers)
 
 
 def build_normalizer(text: str | None, option: str = "normalize") -> Any:
@@ -145,10 +143,9 @@ def build_normalizer(text: str | None, option: str = "normalize") -> Any:
     """
     if text is None:
         return None
-    name, number = parse_mechanism(option, text, NORMALIZERS)
-    entry = NORMALIZERS[name]
+    entry, numbers = parse_mechanism(option, text, NORMALIZERS)
     try:
-        return entry.build(normalize=a.softmax, **{argument.name: number for argument in entry.arguments})
+        return entry.build(normalize=a.softmax, **numbers)
     except ValueError as error:
         raise invalid_mechanism(option, text, str(error)) from None
 
@@ -192,13 +189,13 @@ def build_multi_head(
         SumScore(...)
     """
     option, head_dim = f"{prefix}score", embed_dim // num_heads
-    name, number = parse_mechanism(option, score, SCORES)
-    if name == "Location" and "(" not in score:
+    entry, numbers = parse_mechanism(option, score, SCORES)
+    if entry.name == "Location" and "(" not in score:
         score = f"{score}({max_positions})"
-    elif name == "Location" and number is not None and number < max_positions:
+    elif numbers.get("max_keys", max_positions) < max_positions:
         raise invalid_mechanism(option, score, f"needs a number of at least {max_positions}, 2 max_length + 2")
     scorer = build_score(score, head_dim, head_dim, head_dim, option)
-    if normalize is not None and parse_mechanism(f"{prefix}normalize", normalize, NORMALIZERS)[0] == "Sample":
+    if normalize is not None and parse_mechanism(f"{prefix}normalize", normalize, NORMALIZERS)[0].name == "Sample":
         raise invalid_mechanism(
             f"{prefix}normalize", normalize, "needs model=rnn, which is trained with REINFORCE; take straight-through"
         )

@@ -167,7 +167,7 @@ def _build_pooling(config: TextClassificationConfig) -> AttentionPool | MaxPool:
     if config.pooling == "max":
         return MaxPool()
     dim = config.embed_dim if config.model == "mixed" else config.hidden_dim
-    needs_query = parse_mechanism("score", config.score, SCORES)[0] != "Additive"
+    needs_query = parse_mechanism("score", config.score, SCORES)[0].name != "Additive"
     attention = build_pooling_attention(config, dim, dim, needs_query)
     if config.pooling == "average" or not needs_query:
         return AttentionPool(attention)

@@ -135,13 +135,8 @@ def multi30k(config: TranslationConfig, file_pattern: str = "{part}.{language}")
     return _open_splits(root, file_pattern, languages, ("train", "val", "test_2016_flickr"))
 
 
-def multi30k_tok(config: TranslationConfig) -> TranslationSplits:
-    """The same in lower case, tokenized by Moses: the form in which results are published.
-
-    Args:
-        config: of the training
-    """
-    return multi30k(config, "tok/{part}.lc.norm.tok.{language}")
+# The same in lower case, tokenized by Moses: the form in which results are published.
+multi30k_tok = partial(multi30k, file_pattern="tok/{part}.lc.norm.tok.{language}")
 
 
 def g2p(config: TranslationConfig) -> TranslationSplits:

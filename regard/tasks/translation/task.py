@@ -188,8 +188,8 @@ def build_loss(config: TranslationConfig) -> NextTokenLoss:
     Args:
         config: of the training
     """
-    name, _ = mechanisms.parse_mechanism("normalize", config.normalize or "softmax", mechanisms.NORMALIZERS)
-    if name == "Sample" and config.attention_scope != "none":
+    entry, _ = mechanisms.parse_mechanism("normalize", config.normalize or "softmax", mechanisms.NORMALIZERS)
+    if entry.name == "Sample" and config.attention_scope != "none":
         return ReinforceLoss(config.label_smoothing, config.entropy_bonus, config.reward_discount)
     return NextTokenLoss(config.label_smoothing)
 
