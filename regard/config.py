@@ -324,7 +324,7 @@ def _options(cls: type[Config]) -> tuple[Option, ...]:
 def load_translations(language: str) -> dict[str, str]:
     """Help texts of options by `Group.option`, where a group is the class that declares the option.
 
-    Summaries are there too: `Mechanism.name` and `Recipe.name`.
+    Others are there too: the summaries of `Mechanism.name` and `Recipe.name`, the sentences of `Faithfulness`.
 
     Args:
         language: "en" has none

@@ -6,12 +6,13 @@ from random import Random
 import pytest
 import torch
 
+from regard.config import load_translations
 from regard.data.pair_batches import PairBatch
 from regard.data.strings import Reverse
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.tasks import NextTokenLoss, Translator, make_config
-from regard.tasks.translation.faithfulness import Faithfulness, OutputChange, measure_faithfulness
+from regard.tasks.translation.faithfulness import SENTENCES, Faithfulness, OutputChange, measure_faithfulness
 from regard.tasks.translation.task import TranslationProcessor, build_model
 from regard.training.trainer import Objective
 
@@ -114,6 +115,10 @@ def test_words_of_many_tokens_are_removed_as_words(trained):
     assert (
         0 <= measure_faithfulness(trained, "a", "a").most_attended.probability_mass <= 1
     )  # one word: without it, the end alone is left
+
+
+def test_every_sentence_has_a_chinese_one():
+    assert {f"Faithfulness.{key}" for key in SENTENCES} <= load_translations("zh").keys()
 
 
 def test_sentences_in_two_languages_and_json():

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.config import load_translations
 from regard.data.vocabulary import BOS_ID, EOS_ID
 from regard.decoding import Alignment
 from regard.errors import EmptyInputError, UnknownNameError, UnsupportedError
@@ -65,7 +66,7 @@ class Faithfulness:
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers with the verdict in all languages."""
-        sentences = {language: self.sentence(language) for language in SENTENCES}
+        sentences = {language: self.sentence(language) for language in LANGUAGES}
         return asdict(self) | {"verdict": self.verdict(), "sentence": sentences}
 
     def sentence(self, language: str = "en") -> str:
@@ -74,12 +75,14 @@ class Faithfulness:
         Args:
             language: "en" or "zh"
         """
-        if language not in SENTENCES:
-            raise UnknownNameError(f"there is no sentence in {language!r}; there is {' and '.join(SENTENCES)}")
+        if language not in LANGUAGES:
+            raise UnknownNameError(f"there is no sentence in {language!r}; there is {' and '.join(LANGUAGES)}")
         names = ("permuted", "uniform", "most_attended", "random", "least_attended")
         changes = {name: f"{100 * getattr(self, name).probability_mass:.0f} %" for name in names}
         changes["flipped"] = f"{100 * self.permuted.argmax_rate:.0f} %"
-        return SENTENCES[language]["facts"].format(**changes) + SENTENCES[language][self.verdict()]
+        translations = load_translations(language)
+        facts, verdict = (translations.get(f"Faithfulness.{key}", SENTENCES[key]) for key in ("facts", self.verdict()))
+        return facts.format(**changes) + verdict
 
     def verdict(self) -> str:
         """What these numbers mean for a picture of the weights: it "matters", is "idle", or "unclear"."""
@@ -90,24 +93,15 @@ class Faithfulness:
 
 
 SENTENCES = {
-    "en": {
-        "facts": "With these weights permuted at random, {permuted} of the next word's probability moves and "
-        "{flipped} of the words change; with uniform weights, {uniform} moves. Without the most attended word, "
-        "{most_attended} moves; without any one word, {random}; without the least attended, {least_attended}. ",
-        "matters": "So this translation does depend on the weights; that is not yet a reason for its words.",
-        "idle": "So this translation hardly depends on the weights: do not read the picture as an explanation.",
-        "unclear": "So the weights matter, but the most attended words hardly more than others: do not read the "
-        "picture as an explanation.",
-    },
-    "zh": {
-        "facts": "随机打乱注意力权重后，下一个词的概率有 {permuted} 发生转移，{flipped} 的词会改变；换成均匀权重，"
-        "转移 {uniform}。去掉权重最大的源词，转移 {most_attended}；去掉任意一个源词，平均转移 {random}；"
-        "去掉权重最小的源词，转移 {least_attended}。",
-        "matters": "可见这句译文确实依赖注意力权重，但这还不足以解释它为什么这样译。",
-        "idle": "可见这句译文几乎不依赖注意力权重：不要把这幅图当作解释。",
-        "unclear": "可见注意力权重有作用，但权重最大的词并不比其他词重要多少：不要把这幅图当作解释。",
-    },
+    "facts": "With these weights permuted at random, {permuted} of the next word's probability moves and "
+    "{flipped} of the words change; with uniform weights, {uniform} moves. Without the most attended word, "
+    "{most_attended} moves; without any one word, {random}; without the least attended, {least_attended}. ",
+    "matters": "So this translation does depend on the weights; that is not yet a reason for its words.",
+    "idle": "So this translation hardly depends on the weights: do not read the picture as an explanation.",
+    "unclear": "So the weights matter, but the most attended words hardly more than others: do not read the "
+    "picture as an explanation.",
 }
+LANGUAGES = ("en", "zh")
 
 
 def can_measure(translator: Translator, alignment: Alignment) -> bool:
