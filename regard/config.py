@@ -239,6 +239,10 @@ class Config:
         """The same with other values."""
         return dataclasses.replace(self, **changes)
 
+    def select(self, *names: str) -> dict[str, Any]:
+        """Some options, as the arguments of the same names that a model or a loss takes."""
+        return {name: getattr(self, name) for name in names}
+
     def differences(self, other: Config) -> dict[str, tuple[Any, Any]]:
         """Return the options that differ, each with its own and the other value."""
         values, others = self.to_dict(), other.to_dict()

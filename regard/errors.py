@@ -7,7 +7,7 @@ not. Each class also inherits the built-in exception that callers catch, such as
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -287,19 +287,6 @@ def as_lost_process(error: BaseException) -> TrainingError | None:
         "another process of the training has ended, and this one cannot continue without it; regard resume continues"
         " from the latest checkpoint"
     )
-
-
-def require_choice(caller: str, name: str, value: object, choices: Collection[str]) -> None:
-    """Raise UsageError if an argument has none of its allowed values.
-
-    Args:
-        caller: what takes the argument
-        name: of the argument
-        value: its value
-        choices: the allowed values
-    """
-    if value not in tuple(choices):
-        raise UsageError(f"{caller}: invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
 
 
 def closest(name: str, known: Sequence[str]) -> list[str]:

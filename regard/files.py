@@ -10,15 +10,16 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from regard.errors import RegardError, StorageError
+from regard.errors import RegardError, StorageError, UsageError
 
 __all__ = [
     "DISK_FULL_ERRNOS", "MAX_JSON_BYTES", "add_checksum", "check_files", "checksums_of", "read_file", "read_json",
     "replace_atomic", "replace_non_finite", "sha256_of_bytes", "sha256_of_file", "storage_errors", "sync_folder",
-    "write_and_sync", "write_atomic", "write_json",
+    "write_and_sync", "write_atomic", "write_json", "write_output",
 ]  # fmt: skip
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, a quota, the size of one file
@@ -268,3 +269,28 @@ def sha256_of_file(path: Path, open_file: Callable[..., Any] = open) -> str:
         while block := file.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def write_output(path: str | PathLike[str], kind: str, formats: Mapping[str, Callable[[], bytes]], hint: str) -> Path:
+    """Write a figure or a page to a file.
+
+    Args:
+        path: the file
+        kind: the subject of error messages, "figure" or "page"
+        formats: for each supported suffix, a function that returns the content
+        hint: the suffixes that the error message suggests
+
+    Raises:
+        UsageError: another suffix
+        StorageError: the file cannot be written
+    """
+    path = Path(path)
+    if path.suffix.lower() not in formats:
+        raise UsageError(f"invalid file name {path.name!r}: a {kind} is saved as {hint}")
+    content = formats[path.suffix.lower()]()
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        reason = error.strerror if path.parent.is_dir() else f"no folder {path.parent}"
+        raise StorageError(f"cannot write the {kind} to {path}: {reason}", errno=error.errno) from None
+    return path

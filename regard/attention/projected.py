@@ -140,14 +140,15 @@ class ProjectedKV:
         equation.check_shapes(None, key, self.value)
         self.attention = attention
         self.score, self.key = project_keys(attention.score, key)
-        self.mask = None if mask is None else as_mask(mask)
+        self.mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
         parameters = [p for module in modules if isinstance(module, nn.Module) for p in module.parameters()]
-        self.parameter_versions = TensorVersions(parameters)
+        tracked = () if torch.compiler.is_compiling() else parameters  # inference tensors have no version
+        self.parameter_versions = [(one, one._version) for one in tracked if not one.is_inference()]
         self.prepared: PreparedCall | None = None
 
     def __call__(self, query: Tensor, **arguments: Any) -> AttentionOutput:
         """Attend with a query (*batch, queries, dim); LocalM and LocalP also take ``query_positions``."""
-        if not self.parameter_versions.is_unchanged():
+        if any(parameter._version != version for parameter, version in self.parameter_versions):
             raise StaleStateError(
                 "the parameters that projected the keys have changed since precompute() (by an optimizer step, "
                 "perhaps); call precompute() again"

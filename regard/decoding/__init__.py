@@ -12,10 +12,17 @@ from regard.decoding.alignment import Alignment, WordAlignment, replace_unknown
 from regard.decoding.config import DecodingConfig
 from regard.decoding.forced import attention_over_hypotheses, score_targets
 from regard.decoding.gold import GoldAlignment, HeadError, alignment_error_rate, best_head, parse_gold, read_gold
-from regard.decoding.records import Candidate, Hypothesis, SearchTrace
 from regard.decoding.search import beam_search, decode, decode_with_trace, greedy, sample
 from regard.decoding.streaming import ObservedModel, iterate_emitted
-from regard.decoding.types import AttendingDecoderState, DecoderState, FastDecoderState, StepwiseModel
+from regard.decoding.types import (
+    AttendingDecoderState,
+    Candidate,
+    DecoderState,
+    FastDecoderState,
+    Hypothesis,
+    SearchTrace,
+    StepwiseModel,
+)
 
 __all__ = [
     "Alignment", "AttendingDecoderState", "Candidate", "DecoderState", "DecodingConfig", "FastDecoderState",

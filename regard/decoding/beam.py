@@ -10,8 +10,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.decoding.config import DecodingConfig
-from regard.decoding.records import SearchRecord, TokenColumns
-from regard.decoding.types import AttendingDecoderState, DecoderState, FastDecoderState, SpecialTokens, checked_step
+from regard.decoding.types import (
+    AttendingDecoderState,
+    DecoderState,
+    FastDecoderState,
+    SearchRecord,
+    SpecialTokens,
+    TokenColumns,
+    checked_step,
+)
 from regard.errors import ShapeError, UnsupportedError, WeightsMismatchError
 
 __all__ = ["ContinuationRanker", "Continuations", "Coverage", "OpenBeams", "blockwise_topk", "run_beam_search"]

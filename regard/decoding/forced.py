@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.decoding.config import DecodingConfig
-from regard.decoding.records import Hypothesis
-from regard.decoding.types import eval_mode
+from regard.decoding.types import Hypothesis, eval_mode
 from regard.errors import UsageError
 
 __all__ = ["attention_over_hypotheses", "score_targets"]

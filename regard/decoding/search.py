@@ -10,8 +10,18 @@ from torch import Generator, Tensor
 
 from regard.decoding.beam import ContinuationRanker, blockwise_topk, run_beam_search
 from regard.decoding.config import DecodingConfig
-from regard.decoding.records import Hypothesis, SearchRecord, SearchTrace, TokenColumns
-from regard.decoding.types import DecoderState, FastDecoderState, SpecialTokens, StepwiseModel, checked_step, eval_mode
+from regard.decoding.types import (
+    DecoderState,
+    FastDecoderState,
+    Hypothesis,
+    SearchRecord,
+    SearchTrace,
+    SpecialTokens,
+    StepwiseModel,
+    TokenColumns,
+    checked_step,
+    eval_mode,
+)
 from regard.errors import ShapeError
 
 __all__ = ["beam_search", "decode", "decode_with_trace", "greedy", "sample"]

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from regard.attention import MultiHead, padding, window
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
 from regard.errors import UsageError
-from regard.models.layers import FastDropout, Lengths, TokenEmbedding, run_rnn
+from regard.models.layers import FastDropout, Lengths, TokenEmbedding
+from regard.models.rnn_seq2seq import run_rnn
 from regard.models.transformer_layers import TransformerEncoderLayer, _ResidualLayer
 
 __all__ = [

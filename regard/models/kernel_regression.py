@@ -16,8 +16,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from regard.attention import Boxcar, Constant, Epanechnikov, Gaussian, Score, attend, hardmax
-from regard.errors import UsageError, require_choice
+from regard.errors import UsageError
 from regard.models.kernel_sums import ExcludedPoint, Queries, Sums, TrainingPoints, build_fast_sums, smooth_in_chunks
+from regard.models.layers import require_choice
 
 __all__ = [
     "KernelRegression", "KernelSmoother", "OutOfReachWarning", "divide_sums", "learn_bandwidths", "leave_one_out_error",

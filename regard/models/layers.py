@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Sinusoidal
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
@@ -19,7 +18,7 @@ from regard.errors import UsageError
 
 __all__ = [
     "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell", "Lengths", "Logits",
-    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "run_rnn", "untie",
+    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "require_choice", "untie",
 ]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
@@ -202,28 +201,17 @@ RNN_CELLS: dict[str, type[RNNCell]] = {"gru": GRUCell, "lstm": LSTMCell}
 RNN_LAYERS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
-def run_rnn(
-    rnn: nn.Module, x: Float[Tensor, "batch seq_len dim"], lengths: Lengths
-) -> tuple[Float[Tensor, "batch seq_len states"], Any]:
-    """Run a recurrent layer over rows of different lengths.
+def require_choice(caller: str, name: str, value: object, choices: Collection[str]) -> None:
+    """Raise UsageError if an argument has none of its allowed values.
 
     Args:
-        rnn: `nn.GRU` or `nn.LSTM`, batch first
-        x: padded input vectors
-        lengths: vectors of each row
-
-    Shape: x (batch, seq_len, dim), lengths (batch,) -> (batch, seq_len, states)
-
-    Returns:
-        all states, 0 on padding, and the final state as the layer returns it
-
-    Example:
-        >>> run_rnn(nn.GRU(8, 6, batch_first=True), torch.randn(2, 5, 8), torch.tensor([5, 3]))[0].shape
-        torch.Size([2, 5, 6])
+        caller: what takes the argument
+        name: of the argument
+        value: its value
+        choices: the allowed values
     """
-    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    states, final = rnn(packed)
-    return pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])[0], final
+    if value not in tuple(choices):
+        raise UsageError(f"{caller}: invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
 
 
 class FeedForward(ResettableModule):

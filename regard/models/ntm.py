@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from regard.attention import addressing, observers
 from regard.attention.fast.addressing import can_use_fast_address
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
-from regard.errors import ShapeError, UsageError, require_choice
+from regard.errors import ShapeError, UsageError
+from regard.models.layers import require_choice
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
 
 __all__ = [

@@ -7,21 +7,22 @@ the model, with the papers' two orders of attending and stepping, then the encod
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
-from regard.errors import UsageError, require_choice
+from regard.errors import UsageError
 from regard.models import layers
 from regard.models.layers import CellState, Lengths, Logits, RNNCell, SourceTokens, TargetTokens
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
 from regard.models.rnn_fast import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 
-__all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2Seq"]
+__all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2Seq", "run_rnn"]
 
 DecoderOrder = Literal["bahdanau", "luong"]
 CellType = Literal["gru", "lstm"]
@@ -92,8 +93,8 @@ class RNNSeq2Seq(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        require_choice("RNNSeq2Seq", "cell_type", cell_type, layers.RNN_CELLS)
-        require_choice("RNNSeq2Seq", "order", order, ("bahdanau", "luong"))
+        layers.require_choice("RNNSeq2Seq", "cell_type", cell_type, layers.RNN_CELLS)
+        layers.require_choice("RNNSeq2Seq", "order", order, ("bahdanau", "luong"))
         if input_feeding and order == "bahdanau":
             raise UsageError(
                 "RNNSeq2Seq: input_feeding needs order='luong'; in Bahdanau's order a step already has its context"
@@ -309,6 +310,30 @@ class RNNEncoder(ResettableModule):
     def forward(
         self, embedded: Float[Tensor, "batch src_len embed_dim"], lengths: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch src_len states"], Float[Tensor, "batch states"]]:
-        states, final = layers.run_rnn(self.layers, embedded, lengths)
+        states, final = run_rnn(self.layers, embedded, lengths)
         final = final[0] if isinstance(final, tuple) else final
         return states, torch.cat(list(final[-self.num_directions :]), -1)
+
+
+def run_rnn(
+    rnn: nn.Module, x: Float[Tensor, "batch seq_len dim"], lengths: Lengths
+) -> tuple[Float[Tensor, "batch seq_len states"], Any]:
+    """Run a recurrent layer over rows of different lengths.
+
+    Args:
+        rnn: `nn.GRU` or `nn.LSTM`, batch first
+        x: padded input vectors
+        lengths: vectors of each row
+
+    Shape: x (batch, seq_len, dim), lengths (batch,) -> (batch, seq_len, states)
+
+    Returns:
+        all states, 0 on padding, and the final state as the layer returns it
+
+    Example:
+        >>> run_rnn(nn.GRU(8, 6, batch_first=True), torch.randn(2, 5, 8), torch.tensor([5, 3]))[0].shape
+        torch.Size([2, 5, 6])
+    """
+    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    states, final = rnn(packed)
+    return pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])[0], final

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import base64
+import binascii
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette._utils import get_route_path
 
+from regard._imports import require_extra
 from regard._version import __version__
 from regard.config import Config
-from regard.errors import RegardError, RequestError, UnsupportedError
+from regard.errors import EmptyInputError, InputError, InputTooLongError, RegardError, RequestError, UnsupportedError
 from regard.serving.explanations import ExplanationStore, make_explanation_router
-from regard.serving.inputs import decode_inputs
 from regard.serving.middleware import Metrics, MetricsMiddleware, SecurityMiddleware
 from regard.serving.playground import make_playground_router
 from regard.serving.routes import make_predict_router, make_status_router
 from regard.serving.schemas import install_error_handlers, make_options
 from regard.serving.worker import BatchingWorker, Limits, shutdown_error, stopped_error
 from regard.tasks.abilities import Alignable, Scorable, Tokenizable
-from regard.tasks.predictor import Predictor
+from regard.tasks.predictor import InputField, Predictor
 from regard.tasks.registry import find_task
 
 __all__ = ["ServerState", "make_app"]
 
+Reserve = Callable[[int], None]  # of pixels, before an image is decoded
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # Pillow reads many more; each is one more parser that strangers can reach
 HEALTH_PATHS = ("/v1/health", "/v1/health/live", "/v1/health/ready", "/v1/metrics")
 ABILITIES = {"score": Scorable, "align": Alignable, "tokens": Tokenizable}
 ASSET_PACKAGES = {"web": "regard.viewing", "explorer": "regard.serving"}  # the folder `web` of each
@@ -112,6 +118,10 @@ class ServerState:
             raise RequestError(413, "too_many_candidates", message)
         return values
 
+    def check_text(self, text: str, where: str, row: int | None = None) -> None:
+        """Refuse a text with too many characters."""
+        _check_text(text, where, self.limits, row)
+
     async def decode_inputs(self, values: list[Any]) -> list[Any]:
         """Inputs as the predictor takes them; images are decoded in a thread."""
         task = asyncio.current_task()
@@ -119,9 +129,9 @@ class ServerState:
         assert task is not None
         arguments = self.predictor.inputs, values, self.limits, partial(self._reserve_pixels, task)
         if all(one.kind == "text" for one in self.predictor.inputs):
-            return decode_inputs(*arguments)
+            return _decode_inputs(*arguments)
         task.add_done_callback(self._release_pixels)
-        return await asyncio.get_running_loop().run_in_executor(self._decoder, decode_inputs, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, _decode_inputs, *arguments)
 
     def _reserve_pixels(self, task: asyncio.Task[Any], count: int) -> None:
         """Count the pixels of an image until the task of its request ends."""
@@ -210,3 +220,52 @@ def _assets() -> dict[str, tuple[str, bytes]]:
         for file in files(package).joinpath("web").iterdir()
         if (suffix := Path(file.name).suffix) in ASSET_TYPES
     }
+
+
+def _decode_inputs(inputs: Sequence[InputField], values: Sequence[Any], limits: Limits, reserve: Reserve) -> list[Any]:
+    """Inputs as a predictor takes them; `reserve` is called with the size of an image before it is decoded."""
+
+    def decode(value: Any, row: int) -> Any:
+        if len(inputs) == 1:
+            return _decode_part(inputs[0], value, f"input {row + 1}", row, limits, reserve)
+        parts = ((one, getattr(value, one.name), f"{one.name} of input {row + 1}") for one in inputs)
+        return tuple(_decode_part(*part, row, limits, reserve) for part in parts)
+
+    return [decode(value, row) for row, value in enumerate(values)]
+
+
+def _decode_part(field: InputField, value: str, where: str, row: int, limits: Limits, reserve: Reserve) -> Any:
+    if field.kind == "text":
+        if not field.may_be_empty and not value.strip():
+            raise EmptyInputError(f"{where} is empty", row=row)
+        _check_text(value, where, limits, row)
+        return value
+    try:
+        content = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"{where} is not base64", row=row) from None
+    return content if field.kind != "image" else _decode_image(content, where, row, limits.max_pixels, reserve)
+
+
+def _check_text(text: str, where: str, limits: Limits, row: int | None = None) -> None:
+    """Refuse a text with too many characters."""
+    if len(text) > limits.max_characters:
+        message = f"{where} has {len(text):,} characters; at most {limits.max_characters:,} are taken"
+        raise InputTooLongError(message, row=row)
+
+
+def _decode_image(content: bytes, where: str, row: int, max_pixels: int, reserve: Reserve) -> Any:
+    """An image as (height, width, 3) numbers from 0 to 255."""
+    pillow, operations = require_extra("PIL.Image", extra="images"), require_extra("PIL.ImageOps", extra="images")
+    try:
+        with pillow.open(BytesIO(content), formats=IMAGE_FORMATS) as file:
+            width, height = file.size
+            if width * height > max_pixels:  # a small file can unpack to gigabytes
+                message = f"{where} has {width:,} x {height:,} pixels; at most {max_pixels:,} are taken"
+                raise InputTooLongError(message, row=row)
+            reserve(width * height)
+            return numpy.array(operations.exif_transpose(file).convert("RGB"))
+    except RegardError:
+        raise
+    except Exception:  # damaged files lead to any exception; Pillow's have no common base
+        raise InputError(f"{where} is not a PNG, JPEG or WebP file, or damaged", row=row) from None

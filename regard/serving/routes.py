@@ -17,7 +17,6 @@ from pydantic import BaseModel, Field, create_model
 from regard._version import __version__
 from regard.errors import InputTooLongError, RegardError, RequestError
 from regard.serving import schemas
-from regard.serving.inputs import check_text
 from regard.serving.schemas import StrictModel, UnicodeText, error_responses
 from regard.serving.worker import stopped_error
 from regard.tasks.abilities import Alignable, AlignedText, Scorable, ScoredTarget, Tokenizable
@@ -280,7 +279,7 @@ async def _compute_pairs(
     """The JSON of what `compute` returns for the inputs and the targets of pairs."""
     inputs = await state.decode_inputs([pair.input for pair in pairs])
     for row, pair in enumerate(pairs):
-        check_text(pair.target or "", f"target {row + 1}", state.limits, row)
+        state.check_text(pair.target or "", f"target {row + 1}", row)
 
     def work(items: Sequence[tuple[Any, str | None]]) -> list[bytes]:
         inputs, targets = map(list, zip(*items, strict=True))
@@ -337,7 +336,7 @@ def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_
 def _add_tokens(router: APIRouter, state: ServerState, predictor: Tokenizable) -> None:
     def tokens(body: Any) -> Any:
         """The tokens of a text, and whether the model takes that number."""
-        check_text(body.text, "the text", state.limits)
+        state.check_text(body.text, "the text")
         return predictor.tokenize(body.text, body.side).to_json()
 
     add_post(router, "/tokens", tokens, TokensRequest, response_model=TokensResponse)

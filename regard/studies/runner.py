@@ -13,7 +13,6 @@ from regard.errors import ConfigError, RunExistsError, UnknownNameError, UsageEr
 from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe, make_config, read_record
 from regard.tasks.runner import resume, train
-from regard.tasks.task import select_options
 from regard.training import RunFolder, TrainingConfig
 from regard.training.logging import LogFn
 from regard.training.run import median_speed
@@ -194,4 +193,4 @@ def _parse_shared_options(overrides: Sequence[str]) -> dict[str, Any]:
         raise ConfigError("a study takes its data by --data FOLDER, not by data_dir=")
     if others := [name for name in names if name not in shared]:
         raise ConfigError(f"{others[0]} is no option of every training{suggest(others[0], shared)}")
-    return select_options(TrainingConfig.from_overrides(overrides), *names)
+    return TrainingConfig.from_overrides(overrides).select(*names)

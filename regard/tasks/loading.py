@@ -1,26 +1,105 @@
-"""From the folder of a run to its predictor, and to reports: neither the recipe nor its data is needed to load."""
+"""The processor of a run, and from its folder to a predictor and reports: loading needs no recipe and no data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from regard.errors import ConfigError, WeightsMismatchError
+from regard.config import Option
+from regard.data import Tokenizer
+from regard.errors import ConfigError, RunFormatError, WeightsMismatchError
+from regard.files import read_json, write_json
 from regard.tasks.predictor import Predictor, Report
 from regard.tasks.registry import check_processor, get_recipe, get_task, is_export, open_record, recipe_name
 from regard.training import RunFolder, load_into, load_weights
 
-__all__ = ["AllocationLimit", "evaluate", "load", "load_predictor"]
+__all__ = ["AllocationLimit", "Processor", "TokenizerProcessor", "evaluate", "load", "load_predictor"]
+
+ProcessorT = TypeVar("ProcessorT", bound="Processor")
 
 ALLOCATION_FUNCTIONS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
 ALLOCATION_MARGIN = 10_000_000  # elements of buffers that are not saved, such as tables of positions
+
+
+@dataclass(frozen=True)
+class Processor:
+    """From raw inputs to tensors: labels, sizes, tokenizers. Saved in the run, so that loading needs no data.
+
+    Plain fields are saved together as JSON, tokenizers in files of their own.
+
+    Attributes:
+        files: the fields that are tokenizers
+
+    Example:
+        >>> Processor().describe()
+        {}
+    """
+
+    files: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def read_values(cls, folder: Path) -> dict[str, Any]:
+        """The values in processor.json, of the types of the fields; lists become tuples."""
+        path = folder / "processor.json"
+        try:
+            values = {key: tuple(value) if isinstance(value, list) else value for key, value in read_json(path).items()}
+        except FileNotFoundError:
+            raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
+        except ValueError as error:
+            raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
+        types = get_type_hints(cls)
+        required = {one.name for one in fields(cls) if one.default is MISSING} - {*cls.files}
+        if missing := sorted(required - values.keys()):
+            raise RunFormatError(f"{path} is damaged: it has no {', '.join(missing)}; copy it again")
+        for name, value in values.items():
+            try:
+                Option(name, types.get(name, type(None)), None, "").check(value)
+            except ConfigError as error:
+                raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
+        return values
+
+    def save(self, folder: Path) -> None:
+        """Write a file for each of `files` into an existing folder, and processor.json if there are other values."""
+        for name in self.files:
+            getattr(self, name).save(folder / f"{name}.json")
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in self.files}
+        if values or not self.files:
+            write_json(folder / "processor.json", values)
+
+    @classmethod
+    def load(cls: type[ProcessorT], folder: Path) -> ProcessorT:
+        """Read what `save` wrote."""
+        tokenizers = {name: Tokenizer.load(folder / f"{name}.json") for name in cls.files}
+        has_values = len(fields(cls)) > len(tokenizers) or not tokenizers
+        return cls(**tokenizers, **(cls.read_values(folder) if has_values else {}))
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for run.json, such as the size of a vocabulary."""
+        return {}
+
+
+@dataclass(frozen=True)
+class TokenizerProcessor(Processor):
+    """A processor with one tokenizer.
+
+    Args:
+        tokenizer: the vocabulary
+    """
+
+    files = ("tokenizer",)
+    tokenizer: Tokenizer
+
+    def describe(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocab_size": len(self.tokenizer)}
 
 
 def load(

@@ -14,7 +14,6 @@ from regard.data.captions import CaptionBatch
 from regard.data.pair_batches import PairBatch
 from regard.models.captioner import doubly_stochastic_penalty
 from regard.tasks.captioning.config import CaptioningConfig
-from regard.tasks.task import select_options
 from regard.training import Loss
 from regard.training.loss import linear_cross_entropy
 
@@ -208,7 +207,7 @@ def build_caption_loss(config: CaptioningConfig) -> CaptionLoss | HardCaptionLos
     if config.attention_scope == "hard":
         num_soft_batches = config.soft_warmup * config.steps * config.grad_accumulation
         names = ("label_smoothing", "entropy_bonus", "reward_discount", "soft_fraction")
-        return HardCaptionLoss(num_soft_batches=num_soft_batches, **select_options(config, *names))
+        return HardCaptionLoss(num_soft_batches=num_soft_batches, **config.select(*names))
     weight = config.doubly_stochastic_weight if config.attention_scope == "soft" else 0.0
     return CaptionLoss(config.label_smoothing, weight)
 

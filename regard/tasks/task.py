@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor, nn
 
-from regard.config import Config, Option
-from regard.data import Tokenizer
-from regard.errors import ConfigError, RunFormatError, UnknownNameError
-from regard.files import read_json, write_json
+from regard.errors import UnknownNameError
+from regard.tasks.loading import Processor, TokenizerProcessor
 from regard.tasks.predictor import Metric, Predictor
 from regard.training import Loss, TrainingConfig, load_into
 from regard.training.engine import Batch, BatchSource, CompileMode
 
 __all__ = [
     "AnyTask", "Batch", "BatchSource", "DataSplits", "LazyExamples", "LossFn", "Processor", "Task",
-    "TokenizerProcessor", "select_options", "sum_losses",
+    "TokenizerProcessor", "sum_losses",
 ]  # fmt: skip
 
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
@@ -83,79 +81,6 @@ class DataSplits(Generic[ExampleT]):
         if name not in splits:
             raise UnknownNameError.among("split", name, splits)
         return {name: splits[name]}
-
-
-@dataclass(frozen=True)
-class Processor:
-    """From raw inputs to tensors: labels, sizes, tokenizers. Saved in the run, so that loading needs no data.
-
-    Plain fields are saved together as JSON, tokenizers in files of their own.
-
-    Attributes:
-        files: the fields that are tokenizers
-
-    Example:
-        >>> Processor().describe()
-        {}
-    """
-
-    files: ClassVar[tuple[str, ...]] = ()
-
-    @classmethod
-    def read_values(cls, folder: Path) -> dict[str, Any]:
-        """The values in processor.json, of the types of the fields; lists become tuples."""
-        path = folder / "processor.json"
-        try:
-            values = {key: tuple(value) if isinstance(value, list) else value for key, value in read_json(path).items()}
-        except FileNotFoundError:
-            raise RunFormatError(f"{path} is missing; copy the whole folder of the run") from None
-        except ValueError as error:
-            raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
-        types = get_type_hints(cls)
-        required = {one.name for one in fields(cls) if one.default is MISSING} - {*cls.files}
-        if missing := sorted(required - values.keys()):
-            raise RunFormatError(f"{path} is damaged: it has no {', '.join(missing)}; copy it again")
-        for name, value in values.items():
-            try:
-                Option(name, types.get(name, type(None)), None, "").check(value)
-            except ConfigError as error:
-                raise RunFormatError(f"{path} is damaged: {error}; copy it again") from None
-        return values
-
-    def save(self, folder: Path) -> None:
-        """Write a file for each of `files` into an existing folder, and processor.json if there are other values."""
-        for name in self.files:
-            getattr(self, name).save(folder / f"{name}.json")
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in self.files}
-        if values or not self.files:
-            write_json(folder / "processor.json", values)
-
-    @classmethod
-    def load(cls: type[ProcessorT], folder: Path) -> ProcessorT:
-        """Read what `save` wrote."""
-        tokenizers = {name: Tokenizer.load(folder / f"{name}.json") for name in cls.files}
-        has_values = len(fields(cls)) > len(tokenizers) or not tokenizers
-        return cls(**tokenizers, **(cls.read_values(folder) if has_values else {}))
-
-    def describe(self) -> dict[str, Any]:
-        """Facts for run.json, such as the size of a vocabulary."""
-        return {}
-
-
-@dataclass(frozen=True)
-class TokenizerProcessor(Processor):
-    """A processor with one tokenizer.
-
-    Args:
-        tokenizer: the vocabulary
-    """
-
-    files = ("tokenizer",)
-    tokenizer: Tokenizer
-
-    def describe(self) -> dict[str, Any]:
-        """The size of the vocabulary."""
-        return {"vocab_size": len(self.tokenizer)}
 
 
 class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
@@ -275,20 +200,6 @@ class Task(ABC, Generic[ConfigT, ProcessorT, ExampleT, BatchT]):
 
 
 AnyTask = Task[Any, Any, Any, Any]
-
-
-def select_options(config: Config, *names: str) -> dict[str, Any]:
-    """Some options of a config, as the arguments of the same names that a model or a loss takes.
-
-    Args:
-        config: the config
-        names: of the options
-
-    Example:
-        >>> select_options(TrainingConfig(), "seed", "lr")
-        {'seed': 0, 'lr': 0.001}
-    """
-    return {name: getattr(config, name) for name in names}
 
 
 def sum_losses(

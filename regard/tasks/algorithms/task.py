@@ -18,7 +18,7 @@ from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.algorithms.data import ALGORITHMS, NUM_VALID_SEQUENCES, sample_batches
 from regard.tasks.algorithms.predictor import AlgorithmPredictor
 from regard.tasks.predictor import Metric
-from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task, select_options
+from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task
 from regard.training import BatchSource, Loss
 from regard.training.engine import CompileMode
 
@@ -84,9 +84,9 @@ class AlgorithmTask(Task[AlgorithmConfig, AlgorithmProcessor, Mapping[str, int],
         """The network, for the inputs and outputs of the algorithm."""
         input_dim, output_dim = processor.algorithm.dims
         if config.model == "lstm":
-            return LSTMBaseline(input_dim, output_dim, **select_options(config, "hidden_dim", "num_layers"))
-        memory = select_options(config, "memory_rows", "memory_width", "num_read_heads", "num_write_heads", "max_shift")
-        network = select_options(config, "controller", "hidden_dim", "state_grad_clip")
+            return LSTMBaseline(input_dim, output_dim, **config.select("hidden_dim", "num_layers"))
+        memory = config.select("memory_rows", "memory_width", "num_read_heads", "num_write_heads", "max_shift")
+        network = config.select("controller", "hidden_dim", "state_grad_clip")
         return NeuralTuringMachine(input_dim, output_dim, **memory, **network)
 
     def train_batches(self, config: AlgorithmConfig, processor: AlgorithmProcessor, examples: Algorithm) -> BatchSource:

@@ -32,7 +32,7 @@ from regard.tasks.captioning.predictor import ImageCaptioner
 from regard.tasks.mechanisms import build_score
 from regard.tasks.predictor import Metric
 from regard.tasks.sequence_loss import build_caption_loss
-from regard.tasks.task import AnyTask, DataSplits, LazyExamples, Task, TokenizerProcessor, select_options, sum_losses
+from regard.tasks.task import AnyTask, DataSplits, LazyExamples, Task, TokenizerProcessor, sum_losses
 from regard.training import BatchSource
 from regard.training.engine import CompileMode
 
@@ -155,7 +155,7 @@ def _make_batches(
     split: str, examples: Any, config: CaptioningConfig, processor: CaptioningProcessor
 ) -> caption_data.CaptionBatches:
     images = datasets.concatenate_examples(CaptionedImages, examples)
-    options = select_options(config, "batch_size", "max_length", "seed")
+    options = config.select("batch_size", "max_length", "seed")
     try:
         return caption_data.CaptionBatches(images, processor.tokenizer, **options)
     except DataError as error:
@@ -196,7 +196,7 @@ def _build_model(config: CaptioningConfig, vocab_size: int, feature_dim: int | N
     else:
         score = build_score(config.score, config.hidden_dim, feature_dim, config.hidden_dim // 2)
         attention = Attention(score, Sample() if config.attention_scope == "hard" else None)
-    options = select_options(config, "embed_dim", "hidden_dim", "dropout", "soft_fraction")
+    options = config.select("embed_dim", "hidden_dim", "dropout", "soft_fraction")
     return ShowAttendTell(vocab_size, attention, backbone=backbone, feature_dim=feature_dim, **options)
 
 

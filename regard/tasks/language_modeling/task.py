@@ -22,7 +22,7 @@ from regard.tasks.language_modeling.config import FillMaskConfig, LanguageModeli
 from regard.tasks.language_modeling.loss import causal_lm_loss, masked_token_loss
 from regard.tasks.language_modeling.predictor import FillMask, TextGenerator, make_eval_batches, make_passages
 from regard.tasks.predictor import Metric
-from regard.tasks.task import DataSplits, LossFn, Task, TokenizerProcessor, select_options
+from regard.tasks.task import DataSplits, LossFn, Task, TokenizerProcessor
 from regard.tasks.text_classification.config import TextClassificationConfig
 from regard.training import BatchSource, Loss
 
@@ -128,7 +128,7 @@ class TextGenerationTask(_LanguageModelingTask[TextGenerationConfig, TextGenerat
 
     def _build(self, config: TextGenerationConfig, vocab_size: int) -> CausalLM:
         names = ("embed_dim", "num_heads", "num_layers", "ffn_dim", "dropout")
-        return CausalLM(vocab_size, **select_options(config, *names))
+        return CausalLM(vocab_size, **config.select(*names))
 
     def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
         """The cross entropy of each token given those before it, summed."""
@@ -137,7 +137,7 @@ class TextGenerationTask(_LanguageModelingTask[TextGenerationConfig, TextGenerat
 
 LAYER_TYPES: dict[str, Callable[[Any], nn.Module]] = {
     "attention": lambda config: SelfAttentionLayer(
-        config.embed_dim, **select_options(config, "num_heads", "ffn_dim", "dropout")
+        config.embed_dim, **config.select("num_heads", "ffn_dim", "dropout")
     ),
     "cnn": lambda config: ConvLayer(config.embed_dim, dropout=config.dropout),
     "gru": lambda config: RNNLayer(config.embed_dim, rnn_type=nn.GRU, dropout=config.dropout),

@@ -20,7 +20,7 @@ from regard.tasks.classification import ClassificationTask, build_pooling_attent
 from regard.tasks.datasets import EvalBatches, describe_reports
 from regard.tasks.language_modeling.task import FillMaskTask, build_encoder
 from regard.tasks.mechanisms import SCORES, parse_mechanism
-from regard.tasks.task import AnyTask, DataSplits, TokenizerProcessor, select_options
+from regard.tasks.task import AnyTask, DataSplits, TokenizerProcessor
 from regard.tasks.text_classification.config import TextClassificationConfig
 from regard.tasks.text_classification.predictor import TextClassifier, make_batches
 from regard.training import BatchSource, load_into
@@ -155,10 +155,10 @@ def _collect_labels(documents: Iterable[Document]) -> tuple[str, ...]:
 
 def _build_model(config: TextClassificationConfig, vocab_size: int, num_classes: int) -> DocumentModel:
     if config.model == "mixed":
-        encoder, options = build_encoder(config, vocab_size), select_options(config, "max_span", "dropout")
+        encoder, options = build_encoder(config, vocab_size), config.select("max_span", "dropout")
         return FlatDocumentClassifier(encoder, _build_pooling(config), config.embed_dim, num_classes, **options)
     poolings = _build_pooling(config), _build_pooling(config)
-    options = select_options(config, "embed_dim", "hidden_dim", "dropout")
+    options = config.select("embed_dim", "hidden_dim", "dropout")
     return HierarchicalAttentionNetwork(vocab_size, num_classes, *poolings, **options)
 
 

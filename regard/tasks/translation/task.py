@@ -19,7 +19,7 @@ from regard.models import RNNSeq2Seq, Transformer
 from regard.tasks import mechanisms
 from regard.tasks.datasets import EvalBatches
 from regard.tasks.sequence_loss import NextTokenLoss, ReinforceLoss
-from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task, select_options, sum_losses
+from regard.tasks.task import AnyTask, DataSplits, LossFn, Processor, Task, sum_losses
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.data import TranslationSplits
 from regard.tasks.translation.evaluation import METRICS, corpus_metrics, make_bleu
@@ -229,7 +229,7 @@ def _build_transformer(config: TranslationConfig, src_vocab_size: int, tgt_vocab
         tgt_vocab_size,
         num_encoder_layers=config.num_layers,
         ffn_dim=config.ffn_dim or 4 * embed_dim,
-        **select_options(config, "embed_dim", "num_heads", "dropout", "norm_first", "tie_embeddings"),
+        **config.select("embed_dim", "num_heads", "dropout", "norm_first", "tie_embeddings"),
         make_self_attn=lambda: mechanisms.build_multi_head(*self_attn),
         make_cross_attn=lambda: mechanisms.build_multi_head(config.score, config.normalize, *sizes),
         make_positions=lambda: mechanisms.build_positions(config.positions, embed_dim, max_positions),
@@ -251,8 +251,8 @@ def _build_rnn(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: i
         attention,
         encoder_hidden_dim=encoder_dim,
         tie_embeddings=config.tie_embeddings != "none",
-        **select_options(config, "embed_dim", "hidden_dim", "num_layers", "cell_type", "bidirectional", "dropout"),
-        **select_options(config, "order", "input_feeding"),
+        **config.select("embed_dim", "hidden_dim", "num_layers", "cell_type", "bidirectional", "dropout"),
+        **config.select("order", "input_feeding"),
     )
 
 

@@ -20,7 +20,7 @@ from regard.tasks.classification import ClassificationTask, build_pooling_attent
 from regard.tasks.datasets import concatenate_examples
 from regard.tasks.grid import make_mnist_scenes, make_scene_splits, make_sklearn_scenes
 from regard.tasks.predictor import Metric
-from regard.tasks.task import AnyTask, DataSplits, Processor, select_options
+from regard.tasks.task import AnyTask, DataSplits, Processor
 from regard.tasks.vision.config import ImageClassificationConfig, VisionConfig, VisualQAConfig
 from regard.tasks.vision.predictor import ImageClassifier, VisualQA
 from regard.training import BatchSource, load_into
@@ -159,7 +159,7 @@ class ImageClassificationTask(_VisionTask):
 def _backbone_options(config: VisionConfig) -> dict[str, Any]:
     """The arguments of both networks: the backbone of gray images, the size of its features, and dropout."""
     backbone = image_models.ConvBackbone(1, config.feature_dim, width=config.conv_channels)
-    return {"backbone": backbone, **select_options(config, "feature_dim", "dropout")}
+    return {"backbone": backbone, **config.select("feature_dim", "dropout")}
 
 
 def _build_pooling(config: ImageClassificationConfig, num_classes: int) -> AttentionPool | MaxPool:

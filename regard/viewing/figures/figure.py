@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from regard._imports import require_extra
-from regard.viewing._output import write_output
+from regard.files import write_output
 from regard.viewing.figures import _colors as colors
 
 __all__ = ["DPI", "MAX_SIDE", "Figure", "FigureLayout", "cell_sizes", "round_to_pixels"]

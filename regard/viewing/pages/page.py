@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import UsageError
-from regard.viewing._output import write_output
+from regard.files import write_output
 
 __all__ = ["FULL_WEIGHT", "STYLE_SHEETS", "HtmlPage", "quantize_heads", "quantize_uint16"]
 
