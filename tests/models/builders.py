@@ -10,6 +10,7 @@ from regard.attention.scores.base import FunctionScore, ScaledScore, SumScore
 from regard.models import captioner, hierarchical, hybrid_encoder, image_models, layers, ntm, rnn_seq2seq
 from regard.studies import costs
 from regard.tasks import sequence_loss
+from regard.testing import laws
 from regard.training.trainer import Objective
 from regard.viewing import PermutedWeights, UniformWeights
 from regard.viewing.huggingface import BiasedDot
@@ -26,6 +27,7 @@ BASE_CLASSES = {
     Objective,
     captioner.PartialSample,  # takes a tensor of the batch
     projected.KeyProjectedScore,  # created for one call
+    laws.AttentionUnderTest,  # copies of a score and a normalizer, for the check of a law
     costs.MaterializedSelfAttention,  # a layer of fixed size, whose costs are measured
 }
 
