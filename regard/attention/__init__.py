@@ -10,7 +10,7 @@
 
 from regard.attention import addressing, observers
 from regard.attention.equation import attend
-from regard.attention.layers import Attention, AttentionPool, LocalM, LocalP, MaxPool
+from regard.attention.layers import AttentionPool, LocalM, LocalP, MaxPool
 from regard.attention.masks.base import Mask, PositionGrid, dense
 from regard.attention.masks.kinds import around, causal, documents, padding, window
 from regard.attention.multi_head import KVCache, MultiHead
@@ -20,7 +20,7 @@ from regard.attention.normalizers.sparse import Entmax, Gumbel, Sample, Straight
 from regard.attention.normalizers.wrappers import Dropout, GaussianWindow
 from regard.attention.output import AttentionOutput
 from regard.attention.positions import Alibi, Learned, RelativeBias, Rotary, Sinusoidal
-from regard.attention.projected import ProjectedKV
+from regard.attention.projected import Attention, ProjectedKV
 from regard.attention.scores.additive import Additive, Concat
 from regard.attention.scores.base import Score
 from regard.attention.scores.distance import Boxcar, Cosine, Epanechnikov, Gaussian

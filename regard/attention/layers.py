@@ -1,4 +1,4 @@
-"""Attention as modules: with a score and a normalizer, local, and as pooling."""
+"""Local attention, and attention as pooling."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_batch_shape, check_declared_dims, instantiate, part_name, upcast_half
+from regard.attention._common import broadcast_batch_shape, check_declared_dims, instantiate, upcast_half
 from regard.attention.equation import (
     NormalizerLike,
     ScoreLike,
@@ -19,53 +19,12 @@ from regard.attention.masks import Mask, PositionGrid, around, padding
 from regard.attention.module import Device, Dtype, ResettableModule
 from regard.attention.normalizers.wrappers import Dropout, GaussianWindow, resolve_normalizer
 from regard.attention.output import AttentionOutput
-from regard.attention.projected import ProjectedKV, _AttentionModule
-from regard.attention.scores.base import Score
-from regard.attention.scores.dot import ScaledDot
+from regard.attention.projected import Attention, ProjectedKV, _AttentionModule
 from regard.errors import UnsupportedError, UsageError
 
-__all__ = ["Attention", "AttentionPool", "LocalM", "LocalP", "MaxPool"]
+__all__ = ["AttentionPool", "LocalM", "LocalP", "MaxPool"]
 
 QueryPositions = Int[Tensor, "*p queries"] | int | None
-
-
-class Attention(_AttentionModule):
-    """Attention as a module: a score and a normalizer, to be trained inside a model.
-
-        attention(query, key, value, mask) = attend(query, key, value, mask, score=score, normalize=normalize)
-
-    Args:
-        score: from query and key to scores; ScaledDot() by default
-        normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
-
-    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
-        AttentionOutput with context (*batch, queries, value_dim)
-
-    Example:
-        >>> attention = Attention(ScaledDot())
-        >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
-        torch.Size([2, 3, 6])
-    """
-
-    def __init__(self, score: ScoreLike | None = None, normalize: NormalizerLike | None = None):
-        super().__init__()
-        score = ScaledDot() if score is None else score
-        self.score = score if isinstance(score, Score) else instantiate(score, "score")
-        self.normalize = None if normalize is None else resolve_normalizer(normalize)
-
-    def forward(
-        self,
-        query: Float[Tensor, "*q queries query_dim"] | None,
-        key: Float[Tensor, "*k keys key_dim"],
-        value: Float[Tensor, "*v keys value_dim"],
-        mask: Mask | Bool[Tensor, "..."] | None = None,
-    ) -> AttentionOutput:
-        """Attend as `attend` does, with the score and the normalizer of this module."""
-        return self._notified(attend_unwatched(query, key, value, mask, self.score, self.normalize))
-
-    def extra_repr(self) -> str:
-        is_function = self.normalize is not None and not isinstance(self.normalize, nn.Module)
-        return f"normalize={part_name(self.normalize)}" if is_function else ""
 
 
 class _LocalAttention(_AttentionModule):

@@ -1,4 +1,4 @@
-"""Keys that are projected once and used for many queries, as in a decoder."""
+"""Attention as a module, and keys that are projected once and used for many queries, as in a decoder."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from copy import copy
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from regard.attention import equation
-from regard.attention._common import is_autocast_enabled, is_transformed, part_name
+from regard.attention._common import instantiate, is_autocast_enabled, is_transformed, part_name
 from regard.attention.masks import Mask, PositionGrid, as_mask
 from regard.attention.module import ResettableModule
+from regard.attention.normalizers.wrappers import resolve_normalizer
 from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput, TensorVersions
 from regard.attention.scores.base import Score
+from regard.attention.scores.dot import ScaledDot
 from regard.errors import ShapeError, StaleStateError
 
-__all__ = ["KeyProjectedScore", "PreparedCall", "ProjectedKV", "count_optimizer_step", "project_keys"]
+__all__ = ["Attention", "KeyProjectedScore", "PreparedCall", "ProjectedKV", "count_optimizer_step", "project_keys"]
 
 
 class KeyProjectedScore(Score):
@@ -227,3 +229,42 @@ class _AttentionModule(ResettableModule):
     def _notified(self, output: AttentionOutput) -> AttentionOutput:
         is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()
         return output if is_unwatched else notify_watchers(self, output)
+
+
+class Attention(_AttentionModule):
+    """Attention as a module: a score and a normalizer, to be trained inside a model.
+
+        attention(query, key, value, mask) = attend(query, key, value, mask, score=score, normalize=normalize)
+
+    Args:
+        score: from query and key to scores; ScaledDot() by default
+        normalize: from scores to weights; softmax by default, and kernel_sum for a score that returns kernel values
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim), value (*batch, keys, value_dim) ->
+        AttentionOutput with context (*batch, queries, value_dim)
+
+    Example:
+        >>> attention = Attention(ScaledDot())
+        >>> attention(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)).context.shape
+        torch.Size([2, 3, 6])
+    """
+
+    def __init__(self, score: equation.ScoreLike | None = None, normalize: equation.NormalizerLike | None = None):
+        super().__init__()
+        score = ScaledDot() if score is None else score
+        self.score = score if isinstance(score, Score) else instantiate(score, "score")
+        self.normalize = None if normalize is None else resolve_normalizer(normalize)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*q queries query_dim"] | None,
+        key: Float[Tensor, "*k keys key_dim"],
+        value: Float[Tensor, "*v keys value_dim"],
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+    ) -> AttentionOutput:
+        """Attend as `attend` does, with the score and the normalizer of this module."""
+        return self._notified(equation.attend_unwatched(query, key, value, mask, self.score, self.normalize))
+
+    def extra_repr(self) -> str:
+        is_function = self.normalize is not None and not isinstance(self.normalize, nn.Module)
+        return f"normalize={part_name(self.normalize)}" if is_function else ""

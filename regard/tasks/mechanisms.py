@@ -11,7 +11,8 @@ from torch import nn
 
 from regard import attention as a
 from regard.attention.normalizers.base import input_kind
-from regard.catalogue import MECHANISMS, Mechanism, get_mechanism
+from regard.catalogue import MECHANISMS, Mechanism
+from regard.catalogue.mechanism import find_by_name
 from regard.errors import ConfigError, closest
 
 __all__ = [
@@ -48,7 +49,7 @@ def parse_mechanism(option: str, text: str, known: Mapping[str, Mechanism]) -> t
     if match is None:
         raise invalid_mechanism(option, text, "expected a name, or a name with a number, such as topk(4)")
     try:
-        entry = get_mechanism(match[1])
+        entry = find_by_name(MECHANISMS, match[1])
     except LookupError:
         raise invalid_mechanism(option, text, _expected(match[1], known)) from None
     if entry.name not in known:  # a mechanism of another kind
@@ -163,7 +164,7 @@ def build_attention(scope: str, score: Any, normalize: Any, query_dim: int, hidd
     if scope == "global":
         return a.Attention(score, normalize)
     sizes = {"query_dim": query_dim, "hidden_dim": hidden_dim, "radius": window_radius}
-    return get_mechanism(scope).build(score=score, normalize=normalize, **sizes)
+    return find_by_name(MECHANISMS, scope).build(score=score, normalize=normalize, **sizes)
 
 
 def build_multi_head(
@@ -229,7 +230,7 @@ def build_positions(name: str, embed_dim: int, max_positions: int) -> nn.Module 
     """
     if name not in ("sinusoidal", "learned"):
         return None
-    return get_mechanism(name).build(embed_dim=embed_dim, max_positions=max_positions)
+    return find_by_name(MECHANISMS, name).build(embed_dim=embed_dim, max_positions=max_positions)
 
 
 def _check_pair(score: Any, normalize: Any) -> None:
