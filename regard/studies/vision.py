@@ -91,8 +91,8 @@ def _draw_captions(out: Path, recipe: str) -> None:
 
 IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     "attention, one query": {},
-    "attention, a query for each class": {"query_type": "each"},
-    "attention, no query": {"query_type": "none"},
+    "attention, a query for each class": {"learned_queries": "each"},
+    "attention, no query": {"learned_queries": "none"},
     "average": {"pooling": "average"},
     "maximum": {"pooling": "max"},
 }

@@ -239,7 +239,7 @@ def build_pooling_attention(config: Any, key_dim: int, hidden_dim: int, has_quer
     elif parse_mechanism("score", config.score, SCORES)[0].name == "Additive":
         score = Additive(None, key_dim, hidden_dim)
     else:
-        raise ConfigError(f"score={config.score} needs a query; query_type=none requires score=additive")
+        raise ConfigError(f"score={config.score} needs a query; learned_queries=none requires score=additive")
     return build_attention("global", score, normalize, hidden_dim, hidden_dim, 1)
 
 

@@ -101,8 +101,8 @@ def test_visual_qa_answers_questions(runs):
 @pytest.mark.parametrize(
     ("name", "overrides", "has_attention"),
     [
-        (IMAGES, ["query_type=none"], True),
-        (IMAGES, ["query_type=each", "score=bilinear", "normalize=sparsemax"], True),
+        (IMAGES, ["learned_queries=none"], True),
+        (IMAGES, ["learned_queries=each", "score=bilinear", "normalize=sparsemax"], True),
         (IMAGES, ["pooling=average"], False),
         (IMAGES, ["pooling=max"], False),
         (QUESTIONS, ["pooling=average"], False),
@@ -119,7 +119,7 @@ def test_every_variant_trains_and_is_evaluated(name, overrides, has_attention, t
     assert ("inside" in report.metrics) == has_attention
     image = torch.rand(32, 32)
     explanation = predictor.explain(image if name == IMAGES else (image, "is there a 5"))
-    if "query_type=each" in overrides:
+    if "learned_queries=each" in overrides:
         assert explanation.weights.shape == (10, 4, 4)
         assert explanation.names == list(explanation.probabilities)
     if not has_attention:
@@ -242,7 +242,7 @@ def test_options_become_modules():
     images, questions = ImageClassificationTask(), VisualQATask()
     processor = ImageClassificationProcessor()
     assert isinstance(images.build_model(make_config(IMAGES, ["pooling=max"]), processor).pool, MaxPool)
-    model = images.build_model(make_config(IMAGES, ["query_type=each"]), processor)
+    model = images.build_model(make_config(IMAGES, ["learned_queries=each"]), processor)
     assert model.pool.query.shape == (10, 64)
     model = questions.build_model(make_config(QUESTIONS, ["num_hops=3"]), VisualQAProcessor())
     assert len(model.attentions) == 3
@@ -263,10 +263,10 @@ def test_processors_are_saved(processor, tmp_path):
         (IMAGES, ["pooling=max", "score=bilinear"], "invalid value 'bilinear' for score: needs pooling=attention"),
         (
             IMAGES,
-            ["pooling=average", "query_type=each"],
-            "invalid value 'each' for query_type: needs pooling=attention",
+            ["pooling=average", "learned_queries=each"],
+            "invalid value 'each' for learned_queries: needs pooling=attention",
         ),
-        (IMAGES, ["query_type=none", "score=bilinear"], "score=bilinear needs a query"),
+        (IMAGES, ["learned_queries=none", "score=bilinear"], "score=bilinear needs a query"),
         (IMAGES, ["score=nothing"], "invalid value 'nothing' for score"),
         (IMAGES, ["num_distractors=-1"], "invalid value '-1' for num_distractors: must be at least 0"),
         (QUESTIONS, ["pooling=average", "num_hops=2"], "invalid value '2' for num_hops: needs pooling=attention"),

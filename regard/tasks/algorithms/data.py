@@ -18,8 +18,8 @@ from regard.tasks.algorithms.config import AlgorithmConfig
 from regard.tasks.task import DataSplits
 
 __all__ = [
-    "ALGORITHMS", "NUM_VALID_SEQUENCES", "copy", "max_sizes", "ngrams", "recall", "repeat_copy", "sample_batches",
-    "sort",
+    "ALGORITHMS", "NUM_VALID_SEQUENCES", "copy", "max_training_sizes", "ngrams", "recall", "repeat_copy",
+    "sample_batches", "sort",
 ]  # fmt: skip
 
 ALGORITHMS = {kind.name: kind for kind in (Copy, RepeatCopy, AssociativeRecall, DynamicNGrams, PrioritySort)}
@@ -28,14 +28,14 @@ NUM_VALID_SEQUENCES = 160
 EVAL_SEED = 7_000_001  # of evaluations, far from those of training
 
 
-def max_sizes(algorithm: Algorithm) -> dict[str, int]:
+def max_training_sizes(algorithm: Algorithm) -> dict[str, int]:
     """The largest sizes of the training sequences.
 
     Args:
         algorithm: with the ranges of its sizes
 
     Example:
-        >>> max_sizes(Copy({"length": (1, 20)}))
+        >>> max_training_sizes(Copy({"length": (1, 20)}))
         {'length': 20}
     """
     return {name: algorithm.sizes[name][1] for name in algorithm.size_names}
@@ -59,7 +59,7 @@ def sample_batches(
 
 def _make_splits(algorithm: Algorithm, *longer: Mapping[str, int]) -> DataSplits[Mapping[str, int]]:
     """Examples are sizes; the tests are the largest size of training, then those of the paper."""
-    largest = max_sizes(algorithm)
+    largest = max_training_sizes(algorithm)
     return DataSplits(algorithm, [largest], {"test": [largest, *longer]})
 
 

@@ -16,7 +16,7 @@ from regard.data.sources import seeded_generator
 from regard.errors import ConfigError, DataError, UnsupportedError
 from regard.models import NeuralTuringMachine
 from regard.tasks.algorithms.config import AlgorithmEvaluateOptions, AlgorithmExplainOptions
-from regard.tasks.algorithms.data import max_sizes, sample_batches
+from regard.tasks.algorithms.data import max_training_sizes, sample_batches
 from regard.tasks.algorithms.memory_trace import MemoryTrace
 from regard.tasks.predictor import AttentionMap, Prediction, Predictor, Report
 
@@ -56,7 +56,7 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
     @property
     def max_training_sizes(self) -> dict[str, int]:
         """The largest sizes of the training sequences, such as `{"length": 20}`."""
-        return max_sizes(self.algorithm)
+        return max_training_sizes(self.algorithm)
 
     @cached_property
     def max_training_steps(self) -> int:

@@ -45,12 +45,12 @@ class ImageClassificationConfig(VisionConfig):
     """Options of an image classifier.
 
     Example:
-        >>> ImageClassificationConfig(query_type="each").pooling
+        >>> ImageClassificationConfig(learned_queries="each").pooling
         'attention'
     """
 
     pooling: Literal["attention", "average", "max"] = option("attention", "pooling of the grid to one vector")
-    query_type: Literal["none", "one", "each"] = option(
+    learned_queries: Literal["none", "one", "each"] = option(
         "one", "attention: no query (additive score only), one learned query, or one for each class", when=ATTENTION
     )
 

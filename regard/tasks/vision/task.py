@@ -165,9 +165,9 @@ def _backbone_options(config: VisionConfig) -> dict[str, Any]:
 def _build_pooling(config: ImageClassificationConfig, num_classes: int) -> AttentionPool | MaxPool:
     if config.pooling == "max":
         return MaxPool()
-    has_query = config.pooling == "attention" and config.query_type != "none"
+    has_query = config.pooling == "attention" and config.learned_queries != "none"
     attention = build_pooling_attention(config, config.feature_dim, config.hidden_dim, has_query)
-    num_queries = num_classes if config.query_type == "each" else 1
+    num_queries = num_classes if config.learned_queries == "each" else 1
     return AttentionPool(attention, config.hidden_dim if has_query else None, num_queries=num_queries)
 
 

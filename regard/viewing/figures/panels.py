@@ -54,7 +54,7 @@ def memory_timeline(data: MemoryData, *, title: str | None = None, dark: bool = 
     strip_height = min(max(height, MIN_STRIP_CELL), MAX_STRIP_CELL)
     for level in PANEL_ROWS:
         boxes = [(left, top, strip_height, width) for left in lefts]
-        level_height = max(_draw_level(layout, *pair, level) for pair in zip(data.sides, boxes, strict=True))
+        level_height = max(_draw_vectors(layout, *pair, level) for pair in zip(data.sides, boxes, strict=True))
         top += level_height + MEMORY_GAP if level_height else 0.0
     for side, left in zip(data.sides, lefts, strict=True):
         axes = layout.add_axes(left, top, len(side.weights) * width, data.num_rows * height)
@@ -167,7 +167,7 @@ def regression_curve(
     return layout.finish()
 
 
-def _draw_level(
+def _draw_vectors(
     layout: FigureLayout, side: MemorySide, box: tuple[float, float, float, float], level: tuple[str | None, str]
 ) -> float:
     """Draw the vectors of one side in a row of panels and return their height in inches."""
