@@ -326,16 +326,10 @@ def _options(cls: type[Config]) -> tuple[Option, ...]:
 
 @cache
 def load_translations(language: str) -> dict[str, str]:
-    """Help texts of options by `Group.option`, where a group is the class that declares the option.
-
-    Others are there too: the summaries of `Mechanism.name` and `Recipe.name`, the sentences of `Faithfulness`.
+    """Texts by key: of options `Group.option`, where a group is the class that declares it; `Mechanism.name`, ...
 
     Args:
         language: "en" has none
-
-    Example:
-        >>> load_translations("en")
-        {}
     """
     if language == "en":
         return {}

@@ -7,6 +7,7 @@ import torch
 
 from regard.catalogue import KINDS, MECHANISMS, Mechanism, get_mechanism
 from regard.catalogue.mechanism import find_by_name, parse_docstring
+from regard.cli.mechanisms import LABELS
 from regard.config import load_translations
 from regard.errors import UnknownNameError
 
@@ -76,6 +77,10 @@ def test_every_mechanism_is_complete(entry):
     assert entry.example() is not None
     for text in (entry.summary, entry.summary_zh, entry.cost, entry.fast_path):
         assert text.strip()
+
+
+def test_the_words_of_the_command_are_in_chinese_too():
+    assert {f"mechanisms.{name}" for name in (*LABELS, "picture")} <= load_translations("zh").keys()
 
 
 def test_every_mechanism_has_a_chinese_summary():

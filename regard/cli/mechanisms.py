@@ -9,6 +9,7 @@ import typer
 
 from regard.cli.arguments import AsJson, Lang
 from regard.cli.output import make_table, print_blocks, print_json
+from regard.config import load_translations
 from regard.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -16,16 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["mechanisms"]
 
-LABELS = {
-    "aliases": {Lang.en: "also called", Lang.zh: "别名"},
-    "cost": {Lang.en: "cost", Lang.zh: "代价"},
-    "fast_path": {Lang.en: "fast path", Lang.zh: "快速路径"},
-    "law_exceptions": {Lang.en: "exceptions", Lang.zh: "例外"},
-}
-PICTURE_TITLE = {
-    Lang.en: "Weights of {} queries (rows) over {} keys (columns), in a small example:",
-    Lang.zh: "一个小例子中 {} 个查询（行）对 {} 个键（列）的权重：",
-}
+LABELS = {"aliases": "also called", "cost": "cost", "fast_path": "fast path", "law_exceptions": "exceptions"}
+PICTURE_TITLE = "Weights of {} queries (rows) over {} keys (columns), in a small example:"
 
 
 def mechanisms(
@@ -93,7 +86,9 @@ def _print_explanation(mechanism: Mechanism, lang: Lang) -> None:
     if mechanism.paper:
         print_blocks(mechanism.paper, "")
     facts = {name: getattr(mechanism, name) for name in LABELS} | {"aliases": ", ".join(mechanism.aliases)}
-    print_blocks(make_table((LABELS[name][lang], text) for name, text in facts.items() if text), "")
+    translations = {f"mechanisms.{name}": label for name, label in LABELS.items()} | load_translations(lang.value)
+    print_blocks(make_table((translations[f"mechanisms.{name}"], text) for name, text in facts.items() if text), "")
     weights = mechanism.picture()
-    print_blocks(PICTURE_TITLE[lang].format(*weights.shape), "")
+    title = translations.get("mechanisms.picture", PICTURE_TITLE)
+    print_blocks(title.format(*weights.shape), "")
     typer.echo(heatmap(weights, language=lang.value))

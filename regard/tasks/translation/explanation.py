@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard.config import load_translations
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.decoding import Alignment, Hypothesis, SearchTrace, WordAlignment
 from regard.errors import EmptyInputError, InputError, InputTooLongError, UnsupportedError, UsageError
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
 SELF_ATTENTION = ["encoder.layers.*.self_attn", "decoder.layers.*.self_attn"]
 AxisLabels = tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...]], ...]]  # tokens; words with positions
 NUM_OPTIONS = 8  # alternatives of a token that are shown
-NO_ATTENTION = {
-    "en": "This model has no attention, so there are no weights to draw.",
-    "zh": "这个模型没有注意力，没有权重可画。",
-}
+NO_ATTENTION = "This model has no attention, so there are no weights to draw."
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,8 @@ class TranslationExplanation(Explanation):
         from regard.viewing import terminal
 
         if self.alignment is None:
-            return f"{self.summary(language)}\n\n{NO_ATTENTION[language]}"
+            why = load_translations(language).get("TranslationExplanation.no_attention", NO_ATTENTION)
+            return f"{self.summary(language)}\n\n{why}"
         source, target, weights = self._viewed_weights()
         form: dict[str, Any] = {"color": color, "width": width, "language": language}
         if self.view.heads:
