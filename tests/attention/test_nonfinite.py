@@ -31,6 +31,7 @@ from regard.attention import (
     sparsemax,
     window,
 )
+from regard.attention._common import part_name
 from regard.attention.equation import reference_attention, validate
 from regard.attention.fast import blocked as blocks
 
@@ -94,7 +95,7 @@ def test_the_fused_kernel_equals_the_definition(keys, dtype, bad, place):
         assert_equals_definition(spoil(make(5, keys, dtype), place, bad), mask, None, normalize)
 
 
-@pytest.mark.parametrize("normalize", NORMALIZERS, ids=repr)
+@pytest.mark.parametrize("normalize", NORMALIZERS, ids=part_name)
 def test_nan_reaches_the_context_with_every_normalizer(normalize):
     for keys in (5, 20):
         for place in ("query", "key"):
@@ -102,7 +103,7 @@ def test_nan_reaches_the_context_with_every_normalizer(normalize):
             assert attend(*sample, normalize=normalize).context[0, 1, 0].isnan().all()
 
 
-@pytest.mark.parametrize("mask", [window(3, 2), around(torch.linspace(0, 320, 320), 4)], ids=repr)
+@pytest.mark.parametrize("mask", [window(3, 2), around(torch.linspace(0, 320, 320), 4)], ids=part_name)
 @pytest.mark.parametrize("score", ["ScaledDot", "Gaussian", "Additive", "Boxcar"])
 def test_nan_in_partial_paths(mask, score, used_paths):
     part = SCORES[score]()
