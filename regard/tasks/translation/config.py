@@ -37,7 +37,11 @@ class TranslationConfig(TrainingConfig):
         512
     """
 
-    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "bleu", "chrf", "exact"))
+    monitor: str = option(
+        "loss",
+        f"{MONITOR_HELP} (exact: share of exact matches)",
+        choices=("loss", "perplexity", "bleu", "chrf", "exact"),
+    )
     # data
     train_files: tuple[str, ...] = option((), "training files: source and target, or one .tsv or .jsonl", path=True)
     valid_files: tuple[str, ...] = option((), "validation files, which select the best weights", path=True)
@@ -53,7 +57,7 @@ class TranslationConfig(TrainingConfig):
     )
     max_length: int = option(256, "maximum length of a sentence in tokens", ge=1)
     overflow: Literal["drop", "truncate", "error"] = option(
-        "drop", "what to do with longer sentences; the report says how many there are"
+        "drop", "what to do with longer sentences; their number is printed"
     )
     streaming: bool = option(False, "read the training files in every epoch instead of holding them in memory")
     # tokens
@@ -67,10 +71,12 @@ class TranslationConfig(TrainingConfig):
         0.0, "probability of skipping a BPE merge in training (Provilkov et al. 2020)", ge=0, lt=1
     )
     nfkc: bool = option(
-        False, "Unicode normalization NFKC, which unifies full-width letters and the like", inherit=True
+        False, "NFKC Unicode normalization: full-width letters and the like become the usual ones", inherit=True
     )
     lowercase: bool = option(False, "convert all text to lower case", inherit=True)
-    batch_tokens: int = option(4096, "tokens per batch with padding: sentences times the longest sentence", ge=1)
+    batch_tokens: int = option(
+        4096, "tokens per batch with padding: number of sentences times length of the longest", ge=1
+    )
     # model
     model: Literal["rnn", "transformer"] = option("rnn", "architecture of encoder and decoder")
     embed_dim: _Size = option(
@@ -108,7 +114,7 @@ class TranslationConfig(TrainingConfig):
         "bahdanau", "rnn: attention before each step of the decoder (bahdanau) or after it (luong)", when=RNN
     )
     input_feeding: bool = option(
-        False, "rnn, order=luong: the attentional state is an input of the next step", when=RNN
+        False, "rnn, order=luong: the attentional hidden state is fed as input to the next step", when=RNN
     )
     attention_scope: Literal["global", "local-m", "local-p", "none"] = option(
         "global", "rnn: attention to the whole source, to a window (local-m, local-p), or none", when=RNN
