@@ -185,9 +185,11 @@ def watch(
         huggingface.register_huggingface()
     _check_not_compiled(model)
     modules = AttentionModules(model)
-    if all(type(module).__module__.startswith("transformers.") for module in modules.modules):
+    if all(huggingface.is_huggingface_module(module) for module in modules.modules):
         huggingface.check_attn_implementation(model)
     layer_filter = LayerHeadFilter(modules, layers, heads)
+    selected = [module for module in modules.modules if layer_filter.includes_layer(modules.names[module])]
+    huggingface.check_unwatchable(model, selected)
     records = AttentionRecords(save_to=save_to, tokens=tokens)
     with hook_torch_attention(modules.names), register_watcher(_RecordingWatcher(modules, layer_filter, records)):
         yield records

@@ -1,12 +1,15 @@
 """Small untrained models of transformers: equal to their eager attention, and watched."""
 
+import inspect
 import warnings
 from functools import cache
 
 import pytest
 import torch
 
-from regard.viewing import watch
+from regard.attention import causal
+from regard.errors import UnsupportedError
+from regard.viewing import huggingface, watch
 from regard.viewing.huggingface import huggingface_attention, register_huggingface
 
 with warnings.catch_warnings():
@@ -36,6 +39,7 @@ MAKE = {
     "Gemma2": ("Gemma2ForCausalLM", {**SIZES, **WIDE, **CAPPED}),
     "Bert": ("BertModel", {**SIZES, **WIDE}),
 }
+BLOOM = {"vocab_size": 50, "hidden_size": 16, "n_layer": 2, "n_head": 2}
 IDS = torch.randint(3, 50, (2, 7))
 MASK = (torch.arange(7) >= torch.tensor([0, 3])[:, None]).long()  # padded on the left, as for generation
 
@@ -142,8 +146,119 @@ def test_additive_masks_and_unsupported_arguments():
     output = huggingface_attention(module, query, key, value, added)[0]
     expected = torch.softmax(query @ key.mT / 2 + added, -1) @ value
     torch.testing.assert_close(output, expected.transpose(1, 2))
-    with pytest.raises(ValueError, match='Module needs s_aux, which attn_implementation="regard" does not support'):
-        huggingface_attention(module, query, key, value, None, s_aux=torch.zeros(2))
+    for name in ("cache", "sinks", "head_mask"):
+        with pytest.raises(UnsupportedError):
+            huggingface_attention(module, query, key, value, None, **{name: torch.zeros(2)})
     longer = torch.cat([key, key], 2)  # a cache with room for more
     causal = huggingface_attention(module, query, longer, torch.cat([value, value], 2), None, is_causal=True)[0]
     torch.testing.assert_close(causal, huggingface_attention(module, query, key, value, None, is_causal=True)[0])
+
+
+def test_sinks_and_selected_keys():
+    query, key, value = (torch.randn(2, 4, 5, 8) for _ in range(3))
+    sinks, module = torch.randn(4, requires_grad=True), torch.nn.Module()
+    context, weights = huggingface_attention(module, query, key, value, None, s_aux=sinks, output_attentions=True)
+    scores = torch.cat([query @ key.mT / 8**0.5, sinks.view(1, 4, 1, 1).expand(2, 4, 5, 1)], -1)
+    expected = scores.softmax(-1)[..., :-1]
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(context, (expected @ value).transpose(1, 2))
+    torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), sinks)[0] for one in (weights, expected)))
+    indices = torch.tensor([0, 3]).expand(2, 5, 2)
+    _, weights = huggingface_attention(module, query, key, value, None, indices=indices, output_attentions=True)
+    assert torch.equal(weights[0, 0, 0] > 0, torch.tensor([True, False, False, True, False]))
+
+
+@pytest.mark.parametrize("name", ["Bart", "GPT2", "Llama"])
+def test_output_attentions(name):
+    one = model(name)
+    results = []
+    for implementation in ("eager", "regard"):
+        one.set_attn_implementation(implementation)
+        with torch.no_grad():
+            results.append(one(**model_inputs(name, None), output_attentions=True))
+    for theirs, ours in zip(*map(attentions, results), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+def test_a_causal_model_without_padding_has_no_mask_matrix(monkeypatch):
+    masks, attend = [], huggingface.attend_unwatched
+
+    def record(query, key, value, mask, *rest):
+        masks.append(mask)
+        return attend(query, key, value, mask, *rest)
+
+    monkeypatch.setattr(huggingface, "attend_unwatched", record)
+    for name in ("Llama", "GPT2"):
+        one = model(name)
+        one.set_attn_implementation("regard")
+        for mode in (torch.no_grad(), torch.inference_mode()):
+            with mode:
+                one(**model_inputs(name, None))
+        one(**model_inputs(name, torch.ones(2, 7)))
+    assert len(masks) == 12
+    assert all(type(mask) is type(causal()) for mask in masks)
+
+
+def test_a_changed_causal_mask_is_read():
+    query, key, value = (torch.randn(1, 2, 3, 4) for _ in range(3))
+    options = {"batch_size": 1, "q_length": 3, "kv_length": 3, "device": "cpu"}
+    if "q_length" not in inspect.signature(transformers.masking_utils.sdpa_mask).parameters:
+        pytest.skip("masks of an older transformers")
+    mask = huggingface.create_mask(**options)
+    mask[..., 0, 2] = 0.0
+    weights = huggingface_attention(torch.nn.Module(), query, key, value, mask, output_attentions=True)[1]
+    assert (weights[..., 0, 2] > 0).all()
+
+
+def test_static_cache_and_packed_texts():
+    one = model("Llama")
+    packed = torch.tensor([[0, 1, 2, 3, 0, 1, 2]]).expand(2, 7)
+    results = []
+    for implementation in ("eager", "regard"):
+        one.set_attn_implementation(implementation)
+        options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "disable_compile": True}
+        static = one.generate(IDS, attention_mask=MASK, cache_implementation="static", **options)
+        with torch.no_grad():
+            results.append((static, one(IDS, position_ids=packed, use_cache=False)[0]))
+    assert torch.equal(results[0][0], results[1][0])
+    torch.testing.assert_close(results[1][1], results[0][1], atol=1e-5, rtol=0)
+
+
+def test_attention_code_of_its_own():
+    register_huggingface()
+    config = transformers.BloomConfig(**BLOOM)
+    for implementation in ("eager", "regard"):
+        bloom = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation)
+        with (
+            pytest.raises(UnsupportedError, match="BloomForCausalLM computes its attention in code of its own"),
+            watch(bloom),
+        ):
+            pass
+    config = transformers.GPTJConfig(**BLOOM, n_embd=16, rotary_dim=4)
+    with pytest.raises(UnsupportedError, match=r'GPTJForCausalLM .* use "eager"'):
+        transformers.AutoModelForCausalLM.from_config(config, attn_implementation="regard")
+    gptj = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    gptj.set_attn_implementation("regard")  # transformers warns, and keeps the old one
+    with pytest.raises(UnsupportedError, match="code of its own"), watch(gptj):
+        pass
+
+
+def test_a_part_with_code_of_its_own_is_named():
+    class TwoModels(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bloom = transformers.BloomModel(transformers.BloomConfig(**BLOOM)).eval()
+            self.llama = model("Llama")
+
+        def forward(self):
+            return self.bloom(IDS)[0], self.llama(**model_inputs("Llama", None))[0]
+
+    pair = TwoModels()
+    pair.llama.set_attn_implementation("regard")
+    with torch.no_grad(), pytest.warns(UserWarning, match="BloomAttention cannot be watched"), watch(pair) as records:
+        pair()
+    assert len(records) == 2
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        with watch(pair, layers="llama"):
+            pair()
