@@ -38,8 +38,8 @@ def register_huggingface() -> None:
         with regard.watch(model) as records:
             model(**inputs)
     """
-    models = require_extra("transformers.modeling_utils", extra="hugging")
-    masking = require_extra("transformers.masking_utils", extra="hugging")
+    models = require_extra("transformers.modeling_utils", extra="transformers")
+    masking = require_extra("transformers.masking_utils", extra="transformers")
     models.AttentionInterface.register(ATTN_IMPLEMENTATION, huggingface_attention)
     masking.AttentionMaskInterface.register(ATTN_IMPLEMENTATION, create_mask)
     check = models.PreTrainedModel.get_correct_attn_implementation  # called when a model is built or changed
