@@ -135,23 +135,20 @@ def check_attention(attention: Any) -> None:
         attention: the attention of a recurrent model
     """
     if type(attention) not in (a.Attention, a.LocalM, a.LocalP):
-        raise ExportError(
-            f"{type(attention).__name__} cannot be exported to ONNX, but attention_scope=global, local-m and"
-            " local-p can; use it with PyTorch, or export it to safetensors"
-        )
+        raise _unsupported_error(type(attention).__name__, "attention_scope=global, local-m and local-p can")
     if type(attention.score) not in SCORES:
-        raise ExportError(
-            f"the score {type(attention.score).__name__} cannot be exported to ONNX, but these can:"
-            f" {', '.join(score.__name__ for score in SCORES)}; use it with PyTorch, or export it to safetensors"
-        )
+        names = ", ".join(score.__name__ for score in SCORES)
+        raise _unsupported_error(f"the score {type(attention.score).__name__}", f"these can: {names}")
     normalize = attention.normalize
     is_temperature = type(normalize) is a.Temperature and isinstance(normalize.temperature, float | int)
     if normalize not in (None, a.softmax, a.sigmoid) and not is_temperature:
         name = getattr(normalize, "__name__", type(normalize).__name__)
-        raise ExportError(
-            f"the normalizer {name} cannot be exported to ONNX, but softmax, sigmoid and Temperature can;"
-            " use it with PyTorch, or export it to safetensors"
-        )
+        raise _unsupported_error(f"the normalizer {name}", "softmax, sigmoid and Temperature can")
+
+
+def _unsupported_error(part: str, others: str) -> ExportError:
+    remedy = "use it with PyTorch, or export it to safetensors"
+    return ExportError(f"{part} cannot be exported to ONNX, but {others}; {remedy}")
 
 
 def project_keys(graph: OnnxGraph, score: Any, states: str) -> str | None:
