@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
@@ -37,7 +36,6 @@ from regard.tasks.registry import find_task
 
 __all__ = ["ServerState", "make_app"]
 
-Reserve = Callable[[int], None]  # of pixels, before an image is decoded
 IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # Pillow reads many more; each is one more parser that strangers can reach
 HEALTH_PATHS = ("/v1/health", "/v1/health/live", "/v1/health/ready", "/v1/metrics")
 ABILITIES = {"score": Scorable, "align": Alignable, "tokens": Tokenizable}
@@ -120,18 +118,57 @@ class ServerState:
 
     def check_text(self, text: str, where: str, row: int | None = None) -> None:
         """Refuse a text with too many characters."""
-        _check_text(text, where, self.limits, row)
+        if len(text) > self.limits.max_characters:
+            message = f"{where} has {len(text):,} characters; at most {self.limits.max_characters:,} are taken"
+            raise InputTooLongError(message, row=row)
 
     async def decode_inputs(self, values: list[Any]) -> list[Any]:
         """Inputs as the predictor takes them; images are decoded in a thread."""
         task = asyncio.current_task()
         assert self.predictor is not None
         assert task is not None
-        arguments = self.predictor.inputs, values, self.limits, partial(self._reserve_pixels, task)
+        arguments = self.predictor.inputs, values, task
         if all(one.kind == "text" for one in self.predictor.inputs):
-            return _decode_inputs(*arguments)
+            return self._decode_inputs(*arguments)
         task.add_done_callback(self._release_pixels)
-        return await asyncio.get_running_loop().run_in_executor(self._decoder, _decode_inputs, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, self._decode_inputs, *arguments)
+
+    def _decode_inputs(self, fields: Sequence[InputField], values: Sequence[Any], task: asyncio.Task[Any]) -> list[Any]:
+        def decode(value: Any, row: int) -> Any:
+            if len(fields) == 1:
+                return self._decode_part(fields[0], value, f"input {row + 1}", row, task)
+            parts = ((one, getattr(value, one.name), f"{one.name} of input {row + 1}") for one in fields)
+            return tuple(self._decode_part(*part, row, task) for part in parts)
+
+        return [decode(value, row) for row, value in enumerate(values)]
+
+    def _decode_part(self, field: InputField, value: str, where: str, row: int, task: asyncio.Task[Any]) -> Any:
+        if field.kind == "text":
+            if not field.may_be_empty and not value.strip():
+                raise EmptyInputError(f"{where} is empty", row=row)
+            self.check_text(value, where, row)
+            return value
+        try:
+            content = base64.b64decode(value, validate=True)
+        except ValueError:
+            raise InputError(f"{where} is not base64", row=row) from None
+        return content if field.kind != "image" else self._decode_image(content, where, row, task)
+
+    def _decode_image(self, content: bytes, where: str, row: int, task: asyncio.Task[Any]) -> Any:
+        """An image as (height, width, 3) numbers from 0 to 255."""
+        pillow, operations = require_extra("PIL.Image", extra="images"), require_extra("PIL.ImageOps", extra="images")
+        try:
+            with pillow.open(BytesIO(content), formats=IMAGE_FORMATS) as file:
+                width, height = file.size
+                if width * height > self.limits.max_pixels:  # a small file can unpack to gigabytes
+                    message = f"{where} has {width:,} x {height:,} pixels; at most {self.limits.max_pixels:,} are taken"
+                    raise InputTooLongError(message, row=row)
+                self._reserve_pixels(task, width * height)
+                return numpy.array(operations.exif_transpose(file).convert("RGB"))
+        except RegardError:
+            raise
+        except Exception:  # damaged files lead to any exception; Pillow's have no common base
+            raise InputError(f"{where} is not a PNG, JPEG or WebP file, or damaged", row=row) from None
 
     def _reserve_pixels(self, task: asyncio.Task[Any], count: int) -> None:
         """Count the pixels of an image until the task of its request ends."""
@@ -220,52 +257,3 @@ def _assets() -> dict[str, tuple[str, bytes]]:
         for file in files(package).joinpath("web").iterdir()
         if (suffix := Path(file.name).suffix) in ASSET_TYPES
     }
-
-
-def _decode_inputs(inputs: Sequence[InputField], values: Sequence[Any], limits: Limits, reserve: Reserve) -> list[Any]:
-    """Inputs as a predictor takes them; `reserve` is called with the size of an image before it is decoded."""
-
-    def decode(value: Any, row: int) -> Any:
-        if len(inputs) == 1:
-            return _decode_part(inputs[0], value, f"input {row + 1}", row, limits, reserve)
-        parts = ((one, getattr(value, one.name), f"{one.name} of input {row + 1}") for one in inputs)
-        return tuple(_decode_part(*part, row, limits, reserve) for part in parts)
-
-    return [decode(value, row) for row, value in enumerate(values)]
-
-
-def _decode_part(field: InputField, value: str, where: str, row: int, limits: Limits, reserve: Reserve) -> Any:
-    if field.kind == "text":
-        if not field.may_be_empty and not value.strip():
-            raise EmptyInputError(f"{where} is empty", row=row)
-        _check_text(value, where, limits, row)
-        return value
-    try:
-        content = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        raise InputError(f"{where} is not base64", row=row) from None
-    return content if field.kind != "image" else _decode_image(content, where, row, limits.max_pixels, reserve)
-
-
-def _check_text(text: str, where: str, limits: Limits, row: int | None = None) -> None:
-    """Refuse a text with too many characters."""
-    if len(text) > limits.max_characters:
-        message = f"{where} has {len(text):,} characters; at most {limits.max_characters:,} are taken"
-        raise InputTooLongError(message, row=row)
-
-
-def _decode_image(content: bytes, where: str, row: int, max_pixels: int, reserve: Reserve) -> Any:
-    """An image as (height, width, 3) numbers from 0 to 255."""
-    pillow, operations = require_extra("PIL.Image", extra="images"), require_extra("PIL.ImageOps", extra="images")
-    try:
-        with pillow.open(BytesIO(content), formats=IMAGE_FORMATS) as file:
-            width, height = file.size
-            if width * height > max_pixels:  # a small file can unpack to gigabytes
-                message = f"{where} has {width:,} x {height:,} pixels; at most {max_pixels:,} are taken"
-                raise InputTooLongError(message, row=row)
-            reserve(width * height)
-            return numpy.array(operations.exif_transpose(file).convert("RGB"))
-    except RegardError:
-        raise
-    except Exception:  # damaged files lead to any exception; Pillow's have no common base
-        raise InputError(f"{where} is not a PNG, JPEG or WebP file, or damaged", row=row) from None

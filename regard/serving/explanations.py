@@ -23,7 +23,7 @@ from regard.attention import causal
 from regard.errors import RequestError, UnsupportedError
 from regard.serving.routes import add_post
 from regard.serving.schemas import StrictModel, encode_json, error_responses, input_model, options_field
-from regard.tasks.predictor import AttentionMap, Explanation, Predictor
+from regard.tasks.predictor import AttentionMap, Predictor
 from regard.viewing import measures
 from regard.viewing.pages.page import FULL_WEIGHT, quantize_uint16
 
@@ -122,17 +122,6 @@ class StoredExplanation:
     measure: Callable[[], Mapping[str, Any]] | None
     id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
 
-    @classmethod
-    def from_explanation(cls, explanation: Explanation) -> StoredExplanation:
-        """Quantize the maps of an explanation."""
-        layers = [AttentionLayer.from_map(one) for one in explanation.maps]
-        return cls(explanation.prediction.to_json(), layers, explanation.faithfulness_measure())
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the weights."""
-        return sum(layer.weights.nbytes for layer in self.layers)
-
     def to_json(self) -> dict[str, Any]:
         """Everything but the weights."""
         sequences: list[tuple[Sequence[str], Any]] = []
@@ -224,7 +213,7 @@ class ExplanationStore:
 
     @property
     def _num_bytes(self) -> int:
-        return sum(one.num_bytes for one in self._stored.values())
+        return sum(layer.weights.nbytes for one in self._stored.values() for layer in one.layers)
 
 
 def _mean(blocks: list[Block]) -> Block:
@@ -275,7 +264,9 @@ def make_explanation_router(state: ServerState, predictor: Predictor[Any, Any, A
     request = create_model("ExplainRequest", __base__=StrictModel, **fields)
 
     def work(input: Any, options: Any) -> tuple[StoredExplanation, bytes]:
-        stored = StoredExplanation.from_explanation(predictor.explain(input, options))
+        explanation = predictor.explain(input, options)
+        layers = [AttentionLayer.from_map(one) for one in explanation.maps]
+        stored = StoredExplanation(explanation.prediction.to_json(), layers, explanation.faithfulness_measure())
         return stored, encode_json(stored.to_json())
 
     async def explain(body: Any) -> Response:

@@ -244,9 +244,8 @@ def _encode_predictions(state: ServerState, predictions: Sequence[Prediction]) -
 
 
 async def _iterate_events(
-    job: asyncio.Future[Any], events: asyncio.Queue[bytes | None], first: bytes | None
+    job: asyncio.Future[Any], events: asyncio.Queue[bytes | None], data: bytes | None
 ) -> AsyncIterator[bytes]:
-    data = first
     try:
         while data is not None:
             yield _format_event("partial", data)

@@ -106,6 +106,9 @@ class BatchingWorker:
     Args:
         limits: of waiting and of batches
         on_batch: called with the number of items of every batch
+
+    Attributes:
+        num_queued: items that arrived and are not computed
     """
 
     def __init__(self, limits: Limits, on_batch: Callable[[int], None] = lambda size: None) -> None:
@@ -114,21 +117,16 @@ class BatchingWorker:
         self._running: list[Job] = []
         self._turn, self._next_turns = 0, dict[str, int]()  # of the last batch, and of the next job of each client
         self._changed = threading.Condition()
-        self._num_queued, self._seconds_per_item = 0, 0.0
+        self.num_queued, self._seconds_per_item = 0, 0.0
         self._last_arrival = self._last_finish = 0.0
         self._is_closed = False
         self._thread = threading.Thread(target=self._loop, name="regard", daemon=True)
         self._thread.start()
 
     @property
-    def num_queued(self) -> int:
-        """Items that arrived and are not computed."""
-        return self._num_queued
-
-    @property
     def is_full(self) -> bool:
         """Whether even one more item of the current client would be refused."""
-        return self._num_queued >= self._limits.max_queued and not self._is_before_last(self._next_turn())
+        return self.num_queued >= self._limits.max_queued and not self._is_before_last(self._next_turn())
 
     @property
     def is_alive(self) -> bool:
@@ -172,7 +170,7 @@ class BatchingWorker:
 
     def busy_error(self) -> RequestError:
         """The refusal of a request that would wait too long."""
-        seconds = min(max(1, math.ceil(self._num_queued * self._seconds_per_item)), 60)
+        seconds = min(max(1, math.ceil(self.num_queued * self._seconds_per_item)), 60)
         message = f"Too many inputs are waiting for the model; try again in {seconds} s"
         return RequestError(429, "busy", message, {"Retry-After": str(seconds)})
 
@@ -195,13 +193,13 @@ class BatchingWorker:
                 raise shutdown_error()
             if not self.is_alive:
                 raise stopped_error()
-            while self._num_queued and self._num_queued + len(job.items) > self._limits.max_queued:
+            while self.num_queued and self.num_queued + len(job.items) > self._limits.max_queued:
                 if not self._is_before_last(job.turn):
                     raise self.busy_error()
                 last = self._queue[-1]
                 self._drop(last)
                 _resolve_all([last], [self.busy_error()])
-            self._num_queued += len(job.items)
+            self.num_queued += len(job.items)
             self._next_turns[job.client] = job.turn + len(job.items)
             self._last_arrival = job.arrived_at
             bisect.insort(self._queue, job, key=lambda one: one.turn)
@@ -209,7 +207,7 @@ class BatchingWorker:
 
     def _drop(self, job: Job) -> None:
         self._queue.remove(job)
-        self._num_queued -= len(job.items)
+        self.num_queued -= len(job.items)
 
     def _loop(self) -> None:
         try:
@@ -228,7 +226,7 @@ class BatchingWorker:
     def _finish(self, jobs: list[Job], started_at: float) -> None:
         with self._changed:
             count = sum(len(job.items) for job in jobs)
-            self._num_queued -= count
+            self.num_queued -= count
             self._last_finish = time.monotonic()
             self._seconds_per_item += 0.2 * ((self._last_finish - started_at) / count - self._seconds_per_item)
             self._next_turns = {client: turn for client, turn in self._next_turns.items() if turn > self._turn}
