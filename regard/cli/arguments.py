@@ -12,17 +12,16 @@ from enum import Enum
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
+from regard import tasks
 from regard.cli.output import describe_option, print_status
 from regard.config import Config, Option
 from regard.errors import InputError, InputTooLongError, UnknownNameError, UsageError
-
-if TYPE_CHECKING:
-    from regard.tasks import InputField, Predictor
+from regard.tasks.registry import get_entry, open_record
 
 __all__ = [
     "AsJson", "Device", "Engine", "Example", "InputLimit", "Inputs", "Lang", "MultiValueCommand", "OverlongInput",
@@ -99,11 +98,9 @@ def check_files(recipe: str, config: Mapping[str, Any]) -> None:
         recipe: its name
         config: the values of its options, by name
     """
-    from regard.tasks import RECIPES, get_recipe
-
     named = [name for name in ("train_files", "valid_files", "test_files") if config.get(name)]
-    if named and not get_recipe(recipe).reads_files:
-        *others, last = (name for name, one in RECIPES.items() if one.reads_files)
+    if named and not tasks.get_recipe(recipe).reads_files:
+        *others, last = (name for name, one in tasks.RECIPES.items() if one.reads_files)
         raise UsageError(
             f"--{named[0].removesuffix('_files')} is an option of the recipes {', '.join(others)} or {last};"
             f" {recipe} has data of its own"
@@ -160,15 +157,13 @@ def find_task(run: Path, verb: str | None = None) -> str:
         run: folder of the run
         verb: the command that was called; None: any
     """
-    from regard.tasks.registry import get_entry, get_recipe, open_record
-
-    task = get_recipe(open_record(run)["recipe"]).task
+    task = tasks.get_recipe(open_record(run)["recipe"]).task
     if verb is not None and (own := get_entry(task).verb) != verb:
         raise UsageError(f"{run} was trained for {task}; use: regard {own} {run}")
     return task
 
 
-def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> Predictor[Any, Any, Any]:
+def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -> tasks.Predictor[Any, Any, Any]:
     """The predictor of a run on a device; other engines than torch compute on the CPU.
 
     Args:
@@ -176,13 +171,11 @@ def load_predictor(run: Path, device: str = "auto", engine: str | None = None) -
         device: auto, cpu, cuda or mps
         engine: the inference engine; None: that of the folder
     """
-    from regard.tasks import load
-
     if engine not in (None, "torch"):
         if device not in ("auto", "cpu"):
             raise UsageError(f"{engine} computes on the CPU; leave out --device, or use --engine torch")
         device = "cpu"
-    predictor: Predictor[Any, Any, Any] = load(run, device=check_device(device), engine=engine)
+    predictor: tasks.Predictor[Any, Any, Any] = tasks.load(run, device=check_device(device), engine=engine)
     return predictor
 
 
@@ -244,7 +237,7 @@ class InputLimit:
         where: subject of messages, such as "a.txt, line"; empty where there is only one input
     """
 
-    predictor: Predictor[Any, Any, Any]
+    predictor: tasks.Predictor[Any, Any, Any]
     too_long: OverlongInput
     where: str = ""
 
@@ -287,7 +280,7 @@ class InputLimit:
             raise type(error)(f"{place}{error}{remedy}", row=error.row) from None
 
 
-def group_words(fields: Sequence[InputField], words: Sequence[str]) -> list[Any]:
+def group_words(fields: Sequence[tasks.InputField], words: Sequence[str]) -> list[Any]:
     """Inputs from arguments: one word each, or as many as an input has parts.
 
     Args:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from regard import tasks, training
 from regard.cli.arguments import AsJson, Lang, OverlongInput, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.evaluate import evaluate_splits, load_splits
 from regard.cli.info import get_metrics
@@ -17,9 +18,6 @@ from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.config import split_override
 from regard.errors import ConfigError, DivergedError, InputTooLongError, RunError, UnknownNameError, UsageError
 from regard.files import replace_non_finite, write_json
-
-if TYPE_CHECKING:
-    from regard.training import RunFolder
 
 __all__ = ["average_weights", "compare", "expand_grid", "grid_folder_name", "reproduce"]
 
@@ -46,12 +44,11 @@ def compare(
 
     Example: regard compare translation --train a.en a.de --valid b.en b.de score=dot,additive --out runs/scores
     """
-    from regard.tasks import make_config
 
     files = {"train_files": train, "valid_files": valid, "test_files": test}
     paths = [f"{name}={','.join(values)}" for name, values in files.items() if values]
     shared, choices = expand_grid([*paths, *overrides])
-    config = make_config(recipe, shared)
+    config = tasks.make_config(recipe, shared)
     check_files(recipe, config.to_dict())
     if len(choices) < 2:
         raise UsageError("nothing to compare: list at least two values of an option, such as score=dot,additive")
@@ -84,16 +81,14 @@ def average_weights(
 
     Example: regard average-weights runs/en-de --last 5 --check
     """
-    from regard.training import RunFolder, save_weights
-    from regard.training import average_weights as average
 
-    folder = RunFolder.open(run)
+    folder = training.RunFolder.open(run)
     paths = _newest_weights(folder, last)
     target = folder.average if out is None else out
     scores: dict[str, Any] = {}
     if check:
         scores["before"] = _validation_scores(folder, folder.find_weights())
-    save_weights(average(paths.values()), target)
+    training.save_weights(training.average_weights(paths.values()), target)
     if check:
         scores["after"] = _validation_scores(folder, target)
     steps = list(paths)
@@ -209,10 +204,9 @@ def _train_choices(recipe: str, shared: list[str], choices: list[dict[str, str]]
 def _train_choice(recipe: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     """The results of one choice, trained or resumed; or why it cannot be trained."""
     from regard.studies.runner import run_trial
-    from regard.tasks import make_config
 
     try:
-        config = make_config(recipe, overrides).resolve_paths()
+        config = tasks.make_config(recipe, overrides).resolve_paths()
         row = run_trial(recipe, folder, **{name: getattr(config, name) for name, _ in map(split_override, overrides)})
     except (ConfigError, InputTooLongError, DivergedError) as error:
         return {"refused": str(error)}
@@ -254,7 +248,7 @@ def _write_table(out: Path, result: dict[str, Any]) -> None:
     write_json(out / "table.json", replace_non_finite(result))
 
 
-def _newest_weights(run: RunFolder, last: int) -> dict[int, Path]:
+def _newest_weights(run: training.RunFolder, last: int) -> dict[int, Path]:
     """The newest weights by step: those of validations if they were kept, else those in checkpoints."""
     from regard.training import checkpoint
 
@@ -272,10 +266,9 @@ def _newest_weights(run: RunFolder, last: int) -> dict[int, Path]:
     return dict(sorted(weights.items())[-last:])
 
 
-def _validation_scores(run: RunFolder, weights: Path) -> dict[str, float]:
+def _validation_scores(run: training.RunFolder, weights: Path) -> dict[str, float]:
     """The metrics of the validation split; inputs that are too long are cut."""
-    from regard.tasks import load
 
-    predictor = load(run.folder, weights=weights)
+    predictor = tasks.load(run.folder, weights=weights)
     splits = load_splits(predictor, run.folder, split="valid")
     return dict(evaluate_splits(predictor, splits, too_long=OverlongInput.truncate)["valid"].metrics)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from regard import tasks
 from regard.cli import arguments
 from regard.cli.info import get_metrics
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import InputTooLongError, UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from regard.tasks import Metric, Predictor, Report, ScoredTarget
 
 __all__ = ["evaluate", "evaluate_splits", "load_splits", "read_example", "score"]
 
@@ -47,7 +45,6 @@ def evaluate(
 
     Example: regard evaluate runs/copy --length 120
     """
-    from regard.tasks import recipe_name
 
     if files and split is not None:
         raise UsageError("FILE cannot be combined with --split")
@@ -57,7 +54,7 @@ def evaluate(
     if not splits or files or split is not None:
         splits = {**load_splits(predictor, run, files, split, columns), **splits}
     reports = evaluate_splits(predictor, splits, chosen, limit, too_long, files[0] if files else None)
-    recipe = recipe_name(run)
+    recipe = tasks.recipe_name(run)
     if as_json:
         results = {name: report.to_json() for name, report in reports.items()}
         print_json({"run": str(run), "recipe": recipe, "options": chosen.to_dict(), "splits": results})
@@ -68,13 +65,13 @@ def evaluate(
 
 
 def evaluate_splits(
-    predictor: Predictor[Any, Any, Any],
+    predictor: tasks.Predictor[Any, Any, Any],
     splits: Mapping[str, Any],
     options: Any = None,
     limit: int | None = None,
     too_long: arguments.OverlongInput = arguments.OverlongInput.error,
     file: Path | None = None,
-) -> dict[str, Report]:
+) -> dict[str, tasks.Report]:
     """The report of each split.
 
     Args:
@@ -85,7 +82,7 @@ def evaluate_splits(
         too_long: refuse inputs that are too long, or cut them
         file: where the examples come from, for messages
     """
-    reports: dict[str, Report] = {}
+    reports: dict[str, tasks.Report] = {}
     for name, examples in splits.items():
         print_status(f"evaluating {name}")
         selected = examples if limit is None else list(islice(examples, limit))
@@ -101,7 +98,7 @@ def evaluate_splits(
 
 
 def load_splits(
-    predictor: Predictor[Any, Any, Any],
+    predictor: tasks.Predictor[Any, Any, Any],
     run: Path,
     files: Sequence[Path] | None = None,
     split: str | None = None,
@@ -116,14 +113,13 @@ def load_splits(
         split: name of a split of the recipe; None: all tests
         columns: columns or keys of the files, separated by commas; None: as in the config
     """
-    from regard.tasks import RECIPES, get_recipe, recipe_name
 
-    recipe, config = get_recipe(recipe_name(run)), predictor.config
+    recipe, config = tasks.get_recipe(tasks.recipe_name(run)), predictor.config
     if columns is not None:
         config = config.replace(columns=config.option("columns").parse(columns))
     if not files:
         return dict(recipe.load_data(config).select(split))
-    readers = [one for one in RECIPES.values() if one.reads_files and one.task == recipe.task]
+    readers = [one for one in tasks.RECIPES.values() if one.reads_files and one.task == recipe.task]
     if not readers:
         raise UnsupportedError(f"{run} cannot be evaluated on files; use --split test or --split valid")
     names = tuple(map(str, files))
@@ -132,7 +128,7 @@ def load_splits(
 
 
 def read_example(
-    predictor: Predictor[Any, Any, Any], run: Path, index: int, split: str | None, words: Sequence[str] = ()
+    predictor: tasks.Predictor[Any, Any, Any], run: Path, index: int, split: str | None, words: Sequence[str] = ()
 ) -> Any:
     """The input of an example of the recipe.
 
@@ -187,13 +183,12 @@ def score(
 
     Example: regard score runs/dates --text "3. Mai 2021" 2021-05-03
     """
-    from regard.tasks import Scorable, recipe_name
 
     if bool(files) == (text is not None):
         raise UsageError("expected files, or --text with a text and its answer")
     predictor = arguments.load_predictor(run, device)
-    if not isinstance(predictor, Scorable):
-        raise UnsupportedError(f"{run} was trained for {recipe_name(run)}, which has no scores of answers")
+    if not isinstance(predictor, tasks.Scorable):
+        raise UnsupportedError(f"{run} was trained for {tasks.recipe_name(run)}, which has no scores of answers")
     if text is not None:
         inputs, targets = [text[0]], [text[1]]
     else:
@@ -214,7 +209,7 @@ def score(
         print_status(f"{len(scores):,} answers, {total['num_tokens']:,} tokens: perplexity {total['perplexity']:.4g}")
 
 
-def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> None:
+def _print_report(name: str, report: tasks.Report, metrics: Mapping[str, tasks.Metric]) -> None:
     def title(key: str) -> str:
         return metrics[key].title if key in metrics else key.replace("_", " ")
 
@@ -235,7 +230,7 @@ def _print_report(name: str, report: Report, metrics: Mapping[str, Metric]) -> N
             print_blocks(table_title.replace("_", " "), make_table(table, list(map(title, columns)), numbers), "")
 
 
-def _format_cell(name: str, value: Any, metrics: Mapping[str, Metric]) -> str:
+def _format_cell(name: str, value: Any, metrics: Mapping[str, tasks.Metric]) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -245,12 +240,11 @@ def _format_cell(name: str, value: Any, metrics: Mapping[str, Metric]) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _sum_up(scores: list[ScoredTarget]) -> dict[str, Any]:
+def _sum_up(scores: list[tasks.ScoredTarget]) -> dict[str, Any]:
     """Logarithms are natural; tokens count the end of the sequence."""
-    from regard.tasks import ScoredTarget
 
     tokens = tuple(chain.from_iterable(one.tokens for one in scores))
-    total = ScoredTarget(sum(one.log_prob for one in scores), tokens, ())
+    total = tasks.ScoredTarget(sum(one.log_prob for one in scores), tokens, ())
     return {
         "log_prob": total.log_prob,
         "num_tokens": len(total.tokens),
@@ -259,7 +253,7 @@ def _sum_up(scores: list[ScoredTarget]) -> dict[str, Any]:
     }
 
 
-def _print_score(one: ScoredTarget) -> None:
+def _print_score(one: tasks.ScoredTarget) -> None:
     facts = {"log-probability": one.log_prob, "per token": one.mean_log_prob, "perplexity": one.perplexity}
     print_blocks(make_table(((name, f"{value:.4f}") for name, value in facts.items()), numbers=[1]), "")
     tokens = [(token, f"{value:.4f}") for token, value in zip(one.tokens, one.token_log_probs, strict=True)]

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard import tasks
 from regard.cli.arguments import AsJson, Device, Run, find_task, load_predictor
 from regard.cli.evaluate import load_splits
 from regard.cli.info import list_file_sizes, make_file_table
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.errors import UnknownNameError, UnsupportedError
+from regard.tasks.registry import get_entry, list_verbs
 
 if TYPE_CHECKING:
-    from regard.tasks import Predictor
     from regard.tasks.benchmark import Throughput
 
 __all__ = ["bench", "export"]
@@ -59,7 +60,6 @@ def export(
     Example: regard translate en-de-int8 "A dog runs."
     """
     from regard.export import export as export_run
-    from regard.tasks.registry import get_entry
 
     folder = export_run(run, to.value, out, None if quantize is None else quantize.value, weights)
     files = list_file_sizes(folder)
@@ -98,7 +98,6 @@ def bench(
     import torch
 
     from regard.tasks.benchmark import measure_throughput
-    from regard.tasks.registry import list_verbs
 
     if verb not in list_verbs():
         raise UnknownNameError.among("benchmark", verb, list_verbs())
@@ -122,7 +121,7 @@ def bench(
         print_blocks(make_table(map(_row, speeds), HEAD, numbers=range(1, len(HEAD))))
 
 
-def _read_inputs(predictor: Predictor[Any, Any, Any], run: Path, file: Path | None, limit: int) -> list[Any]:
+def _read_inputs(predictor: tasks.Predictor[Any, Any, Any], run: Path, file: Path | None, limit: int) -> list[Any]:
     from regard.data.text_files import read_lines
 
     if not predictor.inputs:

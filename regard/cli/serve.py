@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard import tasks
+from regard._imports import require_extra
 from regard.cli.arguments import Device, Engine, Lang, check_device
 from regard.cli.output import print_status
 from regard.errors import UnsupportedError, UsageError
+from regard.serving import Limits, build_app
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -54,8 +57,6 @@ def serve(
 
     Example: REGARD_TOKEN=secret regard serve runs/en-de --host 0.0.0.0 --no-open
     """
-    from regard._imports import require_extra
-
     require_extra("fastapi", extra="serve")
     require_extra("uvicorn", extra="serve")
     if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
@@ -81,14 +82,11 @@ def serve(
 
 
 def _build_app(run: Path | None, device: str, engine: str | None, security: dict[str, Any]) -> FastAPI:
-    from regard.serving import build_app
-
     if run is None:
         return build_app(**security)
-    from regard.tasks import recipe_name
 
     device = check_device(device) if engine in (None, "torch") else "cpu"
-    recipe = recipe_name(run)
+    recipe = tasks.recipe_name(run)
     # Loaded in a thread that ends: a thread that computed keeps threads of OpenMP, and with more of them than cores
     # all sleep between operations, which made small batches of the worker twice as slow.
     with ThreadPoolExecutor(1) as loading:
@@ -99,10 +97,8 @@ def _build_app(run: Path | None, device: str, engine: str | None, security: dict
 
 
 def _load_and_warm_up(run: Path, device: str, engine: str | None) -> Any:
-    from regard.serving import Limits
-    from regard.tasks import load
 
-    model = load(run, device=device, engine=engine)
+    model = tasks.load(run, device=device, engine=engine)
     model.warm_up(Limits().max_batch_size)
     return model
 

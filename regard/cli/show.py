@@ -7,17 +7,15 @@ import warnings
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from regard import tasks
 from regard.cli import arguments
 from regard.cli.evaluate import read_example
 from regard.cli.output import escape_controls, print_json, print_status
 from regard.errors import EmptyInputError, UsageError
-
-if TYPE_CHECKING:
-    from regard.tasks import Explanation, Predictor
 
 __all__ = ["show"]
 
@@ -73,7 +71,7 @@ def show(
 
 
 def _read_input(
-    predictor: Predictor[Any, Any, Any], run: Path, words: list[str], index: int | None, split: str | None
+    predictor: tasks.Predictor[Any, Any, Any], run: Path, words: list[str], index: int | None, split: str | None
 ) -> Any:
     """One input: of arguments, of a split of the recipe, or a text from standard input."""
     fields = predictor.inputs
@@ -94,7 +92,7 @@ def _read_input(
     return text
 
 
-def _save(explanation: Explanation, out: Path, language: str | None) -> None:
+def _save(explanation: tasks.Explanation, out: Path, language: str | None) -> None:
     """Write the file; a warning, such as of characters without a font, is one line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

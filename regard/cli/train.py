@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from regard import tasks, training
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.info import describe_best, describe_data
 from regard.cli.output import describe_option, make_table, print_blocks, print_json, print_status, print_summaries
 from regard.config import Option, split_override
 from regard.errors import ConfigError, UsageError
-
-if TYPE_CHECKING:
-    from regard.training import TrainingResult
+from regard.training.logging import format_duration
 
 __all__ = ["resume", "train"]
 
@@ -50,8 +49,6 @@ def train(
 
     Example: regard train documents --train x.tsv --valid y.tsv
     """
-    from regard.tasks import RECIPES, make_config
-
     files = {"train_files": train, "valid_files": valid, "test_files": test}
     values: dict[str, Any] = {name: tuple(paths) for name, paths in files.items() if paths}
     if recipe is None or "=" in recipe:
@@ -59,19 +56,18 @@ def train(
             raise UsageError(
                 "no recipe: write regard train RECIPE KEY=VALUE ...; `regard train` alone lists the recipes"
             )
-        print_summaries("recipes", RECIPES, as_json, lang.value)
+        print_summaries("recipes", tasks.RECIPES, as_json, lang.value)
         return
-    check_files(recipe, make_config(recipe, overrides or (), **values).to_dict())
+    check_files(recipe, tasks.make_config(recipe, overrides or (), **values).to_dict())
     if show:
         _print_options(recipe, _resolve_config(recipe, overrides or [], init_from, values), as_json, lang)
         return
-    import regard.tasks
     from regard.training.distributed import distributed_context
 
     folder = out or _next_free_folder(recipe)
     if distributed_context().is_main:
         print_status(f"training {recipe} in {folder}")
-    _run(folder, partial(regard.tasks.train, recipe, folder, overrides or (), init_from=init_from, **values), as_json)
+    _run(folder, partial(tasks.train, recipe, folder, overrides or (), init_from=init_from, **values), as_json)
 
 
 def resume(
@@ -90,26 +86,22 @@ def resume(
 
     Example: regard resume runs/dates steps=6000
     """
-    import regard.tasks
-    from regard.training import RunFolder
-
-    recipe = RunFolder.open(run).read_record()["recipe"]
-    _run(run, partial(regard.tasks.resume, run, **_parse_changes(recipe, overrides or [])), as_json)
+    recipe = training.RunFolder.open(run).read_record()["recipe"]
+    _run(run, partial(tasks.resume, run, **_parse_changes(recipe, overrides or [])), as_json)
 
 
-def _run(folder: Path, training: Callable[[], TrainingResult], as_json: bool) -> None:
+def _run(folder: Path, fit: Callable[[], training.TrainingResult], as_json: bool) -> None:
     """Train; then print how good the model is and what can be done with it, or exit with 130 after Ctrl-C."""
-    from regard.training import RunFolder
     from regard.training.distributed import distributed_context
 
     try:
-        result = training()
+        result = fit()
     except KeyboardInterrupt:  # while data was read, or a second one: training itself does not print how to resume
-        if distributed_context().is_main and RunFolder(folder).is_run():
+        if distributed_context().is_main and training.RunFolder(folder).is_run():
             print_status(f"stopped; resume with: regard resume {folder}")
         raise
     if distributed_context().is_main:  # one process prints
-        record = RunFolder.open(folder).read_record()
+        record = training.RunFolder.open(folder).read_record()
         if as_json:
             print_json(_result_as_dict(folder, result, record))
         elif not result.interrupted:
@@ -122,10 +114,8 @@ def _resolve_config(
     recipe: str, overrides: Sequence[str], init_from: Path | None, values: dict[str, Any]
 ) -> dict[str, Any]:
     """The config of the training that would start."""
-    from regard.tasks import make_config
-
     if not (overrides or init_from or values):
-        return make_config(recipe).to_dict()  # nothing can be wrong, and nothing needs torch
+        return tasks.make_config(recipe).to_dict()  # nothing can be wrong, and nothing needs torch
     from regard.tasks.runner import resolve_config
 
     return resolve_config(recipe, overrides, init_from=init_from, **values).to_dict()
@@ -133,9 +123,7 @@ def _resolve_config(
 
 def _parse_changes(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
     """The values of options that may change when a run is resumed."""
-    from regard.tasks import get_recipe
-
-    config = get_recipe(recipe).config_class
+    config = tasks.get_recipe(recipe).config_class
     resumable = [item.name for item in config.options() if item.resumable]
     changes = dict(map(split_override, overrides))
     for name in changes:
@@ -160,13 +148,11 @@ def _next_free_folder(recipe: str) -> Path:
 
 
 def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lang) -> None:
-    from regard.tasks import get_recipe, make_config
-
-    default = make_config(recipe).to_dict()
+    default = tasks.make_config(recipe).to_dict()
     changed = {name: value for name, value in default.items() if config[name] != value}
-    own = get_recipe(recipe).defaults
-    options = get_recipe(recipe).config_class.options()
-    options = tuple(replace(item, default=own.get(item.name, item.default)) for item in options)
+    entry = tasks.get_recipe(recipe)
+    items = entry.config_class.options()
+    options = [replace(item, default=entry.defaults.get(item.name, item.default)) for item in items]
     if as_json:
         described = [_option_as_dict(item, default[item.name], lang) for item in options]
         print_json({"recipe": recipe, "config": config, "changed_from": changed, "options": described})
@@ -199,7 +185,7 @@ def _option_as_dict(item: Option, default: Any, lang: Lang) -> dict[str, Any]:
     }
 
 
-def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]) -> dict[str, Any]:
+def _result_as_dict(folder: Path, result: training.TrainingResult, record: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": str(folder),
         "recipe": record["recipe"],
@@ -213,9 +199,7 @@ def _result_as_dict(folder: Path, result: TrainingResult, record: dict[str, Any]
     }
 
 
-def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) -> None:
-    from regard.tasks import get_recipe
-    from regard.training.logging import format_duration
+def _print_result(folder: Path, result: training.TrainingResult, record: dict[str, Any]) -> None:
 
     best = "none"
     if result.best is not None:
@@ -227,16 +211,14 @@ def _print_result(folder: Path, result: TrainingResult, record: dict[str, Any]) 
     ]
     print_blocks(make_table(rows))
     typer.echo(f"\nThe run is in {folder}. Use it:")  # never wrapped: these lines are copied
-    for command in _available_commands(get_recipe(record["recipe"])):
+    for command in _available_commands(tasks.get_recipe(record["recipe"])):
         typer.echo(f"  regard {command} {folder}")
 
 
 def _available_commands(recipe: Any) -> list[str]:
     """The commands that a run of this recipe has."""
-    from regard.tasks import Predictor, get_task
-
-    task = get_task(recipe.task)
+    task = tasks.get_task(recipe.task)
     predictor = task.predictor_class
     verbs = [task.verb] if predictor.inputs else []
-    shows = ["show"] if predictor.explain is not Predictor.explain else []
+    shows = ["show"] if predictor.explain is not tasks.Predictor.explain else []
     return [*verbs, *shows, "evaluate", "info"]
