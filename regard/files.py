@@ -18,7 +18,7 @@ from regard.errors import RegardError, StorageError, UsageError
 
 __all__ = [
     "DISK_FULL_ERRNOS", "MAX_JSON_BYTES", "add_checksum", "check_files", "checksums_of", "read_file", "read_json",
-    "replace_atomic", "replace_non_finite", "sha256_of_bytes", "sha256_of_file", "storage_errors", "sync_folder",
+    "replace_atomic", "replace_non_finite", "sha256_of_file", "storage_errors", "sync_folder",
     "write_and_sync", "write_atomic", "write_json", "write_output",
 ]  # fmt: skip
 
@@ -195,7 +195,7 @@ def add_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checksum_of_json(content: dict[str, Any]) -> str:
-    return sha256_of_bytes(json.dumps(content, sort_keys=True).encode())
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def checksums_of(folder: Path) -> dict[str, str]:
@@ -242,19 +242,6 @@ def replace_non_finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def sha256_of_bytes(content: bytes) -> str:
-    """Compute the SHA-256 checksum of bytes, in hexadecimal.
-
-    Args:
-        content: the bytes
-
-    Example:
-        >>> sha256_of_bytes(b"")[:8]
-        'e3b0c442'
-    """
-    return hashlib.sha256(content).hexdigest()
 
 
 def sha256_of_file(path: Path, open_file: Callable[..., Any] = open) -> str:

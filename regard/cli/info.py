@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from regard import tasks
 from regard.cli.arguments import AsJson, Run
 from regard.cli.output import make_table, print_blocks, print_json, print_status
 from regard.config import format_value
-
-if TYPE_CHECKING:
-    from regard.tasks import Metric
-    from regard.training import RunFolder
+from regard.training.logging import format_duration, format_number
+from regard.training.run import RunFolder, median_speed
 
 __all__ = ["describe_best", "describe_data", "get_metrics", "info", "list_file_sizes", "make_file_table"]
 
@@ -49,12 +49,10 @@ def describe_best(monitor: str, score: float, step: int) -> str:
         score: its best value
         step: the step of this value
     """
-    from regard.training.logging import format_number
-
     return f"{monitor} {format_number(score)} at step {step:,}"
 
 
-def get_metrics(recipe: str) -> tuple[Metric, ...]:
+def get_metrics(recipe: str) -> tuple[tasks.Metric, ...]:
     """The metrics of the task of a recipe.
 
     Args:
@@ -63,9 +61,7 @@ def get_metrics(recipe: str) -> tuple[Metric, ...]:
     Returns:
         The metrics in the order of reports.
     """
-    from regard.tasks import get_recipe, get_task
-
-    return get_task(get_recipe(recipe).task).metrics
+    return tasks.get_task(tasks.get_recipe(recipe).task).metrics
 
 
 def list_file_sizes(folder: Path) -> dict[str, int]:
@@ -89,20 +85,15 @@ def make_file_table(files: Mapping[str, int]) -> Any:
 
 def _read_facts(folder: Path) -> dict[str, Any]:
     """Everything about a run, as JSON has it; damaged checkpoints are reported."""
-    from regard.errors import CheckpointCorruptError
-    from regard.tasks import make_config, read_record
-    from regard.training import RunFolder, checkpoint
-    from regard.training.run import median_speed
+    from regard.training import checkpoint
 
     run = RunFolder.open(folder)
-    state: Mapping[str, Any] = {}
-    try:
-        if (newest := checkpoint.load_latest(run.checkpoints, print_status)) is not None:
-            state = newest.state
-    except CheckpointCorruptError as error:
-        print_status(str(error))
-    record = read_record(run)
-    config, default = record["config"], make_config(record["recipe"]).to_dict()
+    state = checkpoint.load_latest_state(run.checkpoints, print_status)
+    record = tasks.read_record(run)
+    config, default = record["config"], tasks.make_config(record["recipe"]).to_dict()
+    weights: str | None = None
+    with suppress(FileNotFoundError, ValueError):  # none yet, or only damaged ones
+        weights = str(run.find_weights().relative_to(run.folder))
     return {
         "run": str(run.folder),
         **{name: record[name] for name in ("recipe", "regard_version")},
@@ -117,20 +108,13 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         "monitor": config["monitor"],
         **{name: state.get(name) for name in ("best", "best_step")},
         "scores": state.get("scores", {}),
-        "weights": _find_weights(run),
+        "weights": weights,
         "files": list_file_sizes(run.folder),
     }
 
 
 def _as_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _find_weights(run: RunFolder) -> str | None:
-    try:
-        return str(run.find_weights().relative_to(run.folder))
-    except (FileNotFoundError, ValueError):
-        return None  # none yet, or only damaged ones
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -155,8 +139,6 @@ def _format_fact(value: Any) -> str:
 
 
 def _progress(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    from regard.training.logging import format_duration, format_number
-
     if facts["damaged"]:
         remedy = f"; a new run can take its weights: --init-from {facts['run']}"
         if facts["weights"] is None:

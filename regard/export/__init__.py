@@ -9,6 +9,7 @@ format, and every file is compared with its checksum first.
 """
 
 from regard.export.exporter import ENGINES, TARGETS, export, open_export, to_engine
-from regard.export.folder import is_export, read_record
+from regard.export.folder import read_record
+from regard.tasks.registry import is_export
 
 __all__ = ["ENGINES", "TARGETS", "export", "is_export", "open_export", "read_record", "to_engine"]

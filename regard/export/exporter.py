@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from torch import Tensor
 
 from regard import errors
 from regard.export import ctranslate2, onnx
-from regard.export.folder import CARD_FACTS, CARD_FILE, is_export, model_card, new_export_folder, read_record
+from regard.export.folder import CARD_FACTS, CARD_FILE, model_card, new_export_folder, read_record
+from regard.tasks import registry
 from regard.tasks.loading import load_predictor
-from regard.tasks.registry import get_recipe, get_task
-from regard.tasks.registry import read_record as read_run_record
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
@@ -55,12 +53,13 @@ def export(
     if quantize and to == "safetensors":
         raise errors.ConfigError("safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx")
     source, run, state_dict, path = _open_source(Path(folder), weights)
-    predictor, recipe = load_predictor(source, run, state_dict, path), get_recipe(source["recipe"])
+    predictor, recipe = load_predictor(source, run, state_dict, path), registry.get_recipe(source["recipe"])
     if to != "safetensors" and not isinstance(predictor, Translator):
         raise errors.ExportError(
             f"{folder} was trained for {recipe.name}, and {to} takes translators only; export it with --to safetensors"
         )
-    config, facts = source["config"], _read_facts(source, run)
+    config, state = source["config"], checkpoint.load_latest_state(run.checkpoints)
+    facts = {name: source.get(name, state.get(name)) for name in CARD_FACTS}  # for the model card
     paths = {item.name: item.default for item in recipe.config_class.options() if item.path and item.name in config}
     config = {**config, **paths}  # without the files of this machine
     record = {"to": to, "quantize": quantize, "task": recipe.task, "recipe": recipe.name, "config": config, **facts}
@@ -97,7 +96,7 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
             f"{folder} was exported for {target} and runs with that engine only; export its run for {engine},"
             " or --to safetensors for any"
         )
-    get_task(record["task"])  # raises UnknownNameError for a task of a newer version
+    registry.get_task(record["task"])  # raises UnknownNameError for a task of a newer version
     config = TranslationConfig.from_dict(record["config"])
     processor = TranslationProcessor.load(RunFolder(folder).processor)
     return Translator(_make_engine(target, folder, processor, config.max_length), processor, config)
@@ -130,25 +129,16 @@ def _open_source(
     folder: Path, weights: str | Path | None = None
 ) -> tuple[dict[str, Any], RunFolder, dict[str, Tensor], str]:
     """The arguments of `load_predictor`, of a run or of an export to safetensors."""
-    if is_export(folder):
+    if registry.is_export(folder):
         record = read_record(folder)
         if record["to"] != "safetensors":
             raise errors.ExportError(f"{folder} was exported for {record['to']} already; export the run itself")
         run, path = RunFolder(folder), folder / WEIGHTS_FILE
     else:
         run = RunFolder.open(folder)
-        record = read_run_record(run)
+        record = registry.read_record(run)
         path = run.find_weights() if weights is None else Path(weights)
     return record, run, load_weights(path), str(path)
-
-
-def _read_facts(record: Mapping[str, Any], run: RunFolder) -> dict[str, Any]:
-    """Facts for the model card, from the record and the latest checkpoint."""
-    try:
-        latest = checkpoint.load_latest(run.checkpoints)
-    except errors.CheckpointCorruptError:
-        latest = None
-    return {name: record.get(name, latest and latest.state.get(name)) for name in CARD_FACTS}
 
 
 def _make_engine(engine: str, folder: Path, processor: TranslationProcessor, max_length: int) -> InferenceEngine:

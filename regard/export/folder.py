@@ -18,10 +18,9 @@ from regard.files import add_checksum, check_files, checksums_of, read_json, sto
 from regard.models import Transformer
 from regard.models.layers import TokenEmbedding
 from regard.tasks.registry import EXPORT_FILE as RECORD_FILE
-from regard.tasks.registry import is_export
 
 __all__ = [
-    "CARD_FACTS", "CARD_FILE", "check_export_length", "check_exportable", "is_export", "model_card",
+    "CARD_FACTS", "CARD_FILE", "check_export_length", "check_exportable", "model_card",
     "new_export_folder", "num_export_positions", "position_table", "read_record",
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,18 +17,10 @@ from torch import Tensor
 
 from regard._version import __version__
 from regard.errors import CheckpointCorruptError, RunFormatError
-from regard.files import (
-    add_checksum,
-    read_json,
-    sha256_of_bytes,
-    storage_errors,
-    sync_folder,
-    write_and_sync,
-    write_atomic,
-)
+from regard.files import add_checksum, read_json, storage_errors, sync_folder, write_and_sync, write_atomic
 from regard.training.weights import from_safetensors, to_safetensors
 
-__all__ = ["Checkpoint", "list_steps", "load", "load_latest", "remove_unfinished", "save"]
+__all__ = ["Checkpoint", "list_steps", "load", "load_latest", "load_latest_state", "remove_unfinished", "save"]
 
 StateDict = Mapping[str, Tensor]
 FORMAT = 2
@@ -74,11 +67,12 @@ def save(folder: Path, model: StateDict, training: StateDict, state: Mapping[str
     """
     path = folder / f"step-{state['step']:08d}"
     files = {MODEL_FILE: to_safetensors(model), TRAINING_FILE: to_safetensors(training)}
-    manifest = _manifest(files, dict(state))
+    sizes = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
+    manifest = add_checksum({"format": FORMAT, "regard_version": __version__, "state": dict(state), "files": sizes})
     state_content = json.dumps(manifest, indent=1).encode()
     with storage_errors(f"the checkpoint {path}"):
         folder.mkdir(parents=True, exist_ok=True)
-        if _has_same_files(path, manifest["files"]):
+        if _has_same_files(path, sizes):
             write_atomic(path / STATE_FILE, state_content)
         else:
             _write_folder(path, {**files, STATE_FILE: state_content})
@@ -138,6 +132,21 @@ def load_latest(folder: Path, log: Callable[[str], None] = lambda line: None) ->
     return None
 
 
+def load_latest_state(folder: Path, log: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """The state of the latest checkpoint that is not damaged; empty if there is none.
+
+    Args:
+        folder: the folder of all checkpoints
+        log: receives a line for each damaged one, and one more if all are damaged
+    """
+    try:
+        latest = load_latest(folder, log)
+    except CheckpointCorruptError as error:
+        log(str(error))
+        return {}
+    return latest.state if latest else {}
+
+
 def list_steps(folder: Path) -> dict[int, Path]:
     """List the checkpoints, or the weight files, in a folder by step, damaged ones included.
 
@@ -156,11 +165,6 @@ def remove_unfinished(folder: Path) -> None:
     """
     for path in folder.glob(TEMP_PREFIX + "*"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _manifest(files: dict[str, bytes], state: dict[str, Any]) -> dict[str, Any]:
-    sizes = {name: {"bytes": len(data), "sha256": sha256_of_bytes(data)} for name, data in files.items()}
-    return add_checksum({"format": FORMAT, "regard_version": __version__, "state": state, "files": sizes})
 
 
 def _has_same_files(path: Path, files: dict[str, dict[str, Any]]) -> bool:
@@ -192,7 +196,7 @@ def _read_verified(path: Path, expected: dict[str, Any]) -> bytes:
     content = path.read_bytes()
     if len(content) != expected["bytes"]:
         raise CheckpointCorruptError(f"{path.name} has {len(content):,} bytes instead of {expected['bytes']:,}")
-    if sha256_of_bytes(content) != expected["sha256"]:
+    if hashlib.sha256(content).hexdigest() != expected["sha256"]:
         raise CheckpointCorruptError(f"{path.name} was altered: its checksum differs")
     return content
 
