@@ -52,4 +52,4 @@ def test_invalid_arguments_are_refused_in_a_sentence(backwards, exported, tmp_pa
     assert_refused(call("export", backwards, "--to", "ctranslate2", "--out", tmp_path / "x"), "no recurrent models")
     assert_refused(call("export", tmp_path, "--to", "onnx", "--out", tmp_path / "x"), f"no run in {tmp_path}")
     (exported / "processor" / "source.json").write_text("{}", encoding="utf-8")
-    assert_refused(call("translate", exported, "abc"), "source.json has changed since it was exported")
+    assert_refused(call("translate", exported, "abc"), "source.json has changed since it was written")
