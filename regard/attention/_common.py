@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -130,3 +131,30 @@ def check_declared_dims(
             f"{part_name(score)} has parameters of {dtype}, got query of {query.dtype}; convert one of them, as in "
             f"score.to({query.dtype})"
         )
+
+
+def differentiable_backward(function: Callable[..., Any], inputs: Sequence[Tensor], grads: Any) -> list[Tensor | None]:
+    """The gradients of the inputs by autograd, so that they can be differentiated again.
+
+    It is used where the backward pass builds a graph: explicit gradients would be constants in it.
+
+    Args:
+        function: the forward pass
+        inputs: its arguments
+        grads: the gradients of its results
+
+    Shape: the shapes of the inputs
+
+    Returns: the gradients, None for inputs that require none
+
+    Example:
+        >>> x = torch.tensor([3.0], requires_grad=True)
+        >>> differentiable_backward(lambda x: x**2, [x], torch.ones(1))[0].tolist()
+        [6.0]
+    """
+    # Views, since one input may have been computed from another, and gradients must not propagate to that.
+    views = [tensor.view_as(tensor) for tensor in inputs]
+    required = [tensor for tensor in views if tensor.requires_grad]
+    outputs = function(*views)
+    gradients = iter(torch.autograd.grad(outputs, required, grads, create_graph=True, allow_unused=True))
+    return [next(gradients) if tensor.requires_grad else None for tensor in views]

@@ -9,8 +9,8 @@ the dtypes of the interface and of the state, everything in between is computed 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -174,18 +174,14 @@ def memory_step(
     """
     inputs = promote_tensors(interface, memory, read_weights, write_weights)
     with autocast_disabled(memory):
-        # Without gradients the plain functions: an autograd node costs time even where no graph is recorded.
-        outputs = (
-            MemoryStepFunction.apply(layout, *inputs)
-            if torch.is_grad_enabled()
-            else memory_step_forward(layout, *inputs)[0]
-        )
+        passes = partial(memory_step_forward, layout), partial(_memory_step_backward, layout)
+        outputs = addressing.run_explicit(*passes, *inputs)
     return cast_tensors(memory.dtype, *outputs)
 
 
 def memory_step_forward(
     layout: HeadLayout, interface: Tensor, memory: Tensor, read_weights: Tensor, write_weights: Tensor
-) -> tuple[tuple[Tensor, ...], list[addressing.SavedTensors]]:
+) -> tuple[tuple[Tensor, ...], addressing.SavedTensors]:
     """The results of `memory_step` for inputs of one dtype, and the tensors that backward needs."""
     activated = layout.activate(interface)
     readers, writers, erase, add = layout.split(*activated)
@@ -193,41 +189,16 @@ def memory_step_forward(
     memory, saved_write = addressing.write_forward(memory, write_weights, erase, add)
     read_weights, saved_reading = addressing.address_forward(*readers, memory, read_weights)
     outputs = (memory, addressing.batched_matmul(read_weights, memory), read_weights, write_weights)
-    return outputs, [activated, saved_writing, saved_reading, saved_write]
+    return outputs, (interface, *activated, *saved_writing, *saved_reading, *saved_write)
 
 
-class MemoryStepFunction(torch.autograd.Function):
-    """`memory_step_forward` as a node of the graph."""
-
-    @staticmethod
-    def forward(ctx: Any, layout: HeadLayout, *inputs: Tensor) -> Any:
-        outputs, saved = memory_step_forward(layout, *inputs)
-        ctx.layout, ctx.ends = layout, list(itertools.accumulate(map(len, saved), initial=1))
-        ctx.save_for_backward(inputs[0], *itertools.chain(*saved))
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        tensors = ctx.saved_tensors  # read once: each access unpacks all of them
-        interface = tensors[0]
-        saved = [tensors[start:end] for start, end in itertools.pairwise(ctx.ends)]
-        with autocast_disabled(interface):
-            if torch.is_grad_enabled():
-                _, writing, reading, _ = saved
-                state = writing[addressing.MEMORY_INDEX], reading[addressing.PREVIOUS_INDEX]
-                inputs = (interface, *state, writing[addressing.PREVIOUS_INDEX])
-                return None, *addressing.differentiable_backward(
-                    lambda *inputs: memory_step_forward(ctx.layout, *inputs)[0], inputs, grads
-                )
-            return None, *_memory_step_backward(ctx.layout, interface, saved, grads)
-
-
-def _memory_step_backward(
-    layout: HeadLayout, interface: Tensor, saved: Sequence[addressing.SavedTensors], grads: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
+def _memory_step_backward(layout: HeadLayout, saved: addressing.SavedTensors, *grads: Tensor) -> tuple[Tensor, ...]:
     """Gradients of the interface and of the state before the step."""
     grad_memory, grad_read, grad_read_weights, grad_write_weights = grads
-    activated, saved_writing, saved_reading, saved_write = saved
+    interface, activated = saved[0], saved[1:5]
+    reading_start, write_start = 5 + addressing.NUM_SAVED, 5 + 2 * addressing.NUM_SAVED
+    saved_writing, saved_reading = saved[5:reading_start], saved[reading_start:write_start]
+    saved_write = saved[write_start:]
     memory, read_weights = saved_reading[addressing.MEMORY_INDEX], saved_reading[-1]
     grad_read_weights = torch.baddbmm(grad_read_weights, grad_read, memory.mT)
     *grad_readers, grad_addressed, grad_previous_read = addressing.address_backward(saved_reading, grad_read_weights)

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import broadcast_batch_shape, is_autocast_enabled
+from regard.attention._common import broadcast_batch_shape, differentiable_backward, is_autocast_enabled
 from regard.attention.fast.pairs import compiled_or_none, pairwise_sum, pairwise_sum_backward, require_compiled
 from regard.errors import UsageError
 
@@ -212,10 +212,8 @@ def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     if g is None:
         return None, None, None, None
     if torch.is_grad_enabled():  # a second derivative is required: torch differentiates the definition
-        inputs = [t for t in (a, b, v) if t.requires_grad]
-        scores = reference_additive_scores(a, b, v, ctx.activation)
-        gradients = iter(torch.autograd.grad(scores, inputs, g, create_graph=True))
-        return *(next(gradients) if t.requires_grad else None for t in (a, b, v)), None
+        definition = functools.partial(reference_additive_scores, activation=ctx.activation)
+        return *differentiable_backward(definition, (a, b, v), g), None
     return *backward_op(g, a, b, v, left, right, fits, ctx.activation), None
 
 

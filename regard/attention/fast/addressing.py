@@ -19,17 +19,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention._common import is_transformed
+from regard.attention._common import differentiable_backward, is_transformed
 from regard.attention.fast.additive import autocast_disabled
 
 __all__ = [
     "address_backward", "address_fast", "address_forward", "batched_matmul", "can_use_fast_address",
-    "differentiable_backward", "inverse_norm", "softmax_backward", "write_backward", "write_fast", "write_forward",
+    "inverse_norm", "run_explicit", "softmax_backward", "write_backward", "write_fast", "write_forward",
 ]  # fmt: skip
 
 SavedTensors = Sequence[Tensor]  # the tensors that the backward pass needs
 Gradients = Sequence[Tensor | None]
-MEMORY_INDEX, PREVIOUS_INDEX = 4, 5  # indices of these inputs in the saved tensors of an address
+MEMORY_INDEX, NUM_SAVED = 4, 15  # of the saved tensors of an address: the index of the memory, and their number
 # Below this norm squares lose digits (3e-16 in float32), and gradients, which are divided by the norm, overflow.
 MIN_NORM = {
     dtype: math.sqrt(torch.finfo(dtype).tiny / torch.finfo(dtype).eps) for dtype in (torch.float32, torch.float64)
@@ -168,47 +168,41 @@ class ExplicitFunction(torch.autograd.Function):
     """A forward pass and its explicit backward pass as a node of the autograd graph."""
 
     @staticmethod
-    def forward(ctx: Any, forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Tensor) -> Any:
         ctx.passes, ctx.num_inputs = (forward, backward), len(inputs)
         result, saved = forward(*inputs)
         ctx.save_for_backward(*inputs, *saved)
         return result
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Gradients:
-        inputs, saved = ctx.saved_tensors[: ctx.num_inputs], ctx.saved_tensors[ctx.num_inputs :]
-        forward, backward = ctx.passes
-        with autocast_disabled(grad):
+    def backward(ctx: Any, *grads: Tensor) -> Gradients:
+        tensors, (forward, backward) = ctx.saved_tensors, ctx.passes  # read once: each access unpacks all of them
+        inputs, saved = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
+        with autocast_disabled(grads[0]):
             if torch.is_grad_enabled():
-                return None, None, *differentiable_backward(lambda *inputs: forward(*inputs)[0], inputs, grad)
-            return None, None, *backward(saved, grad)
+                return None, None, *differentiable_backward(lambda *inputs: forward(*inputs)[0], inputs, grads)
+            return None, None, *backward(saved, *grads)
 
 
-def differentiable_backward(function: Callable[..., Any], inputs: SavedTensors, grads: Any) -> Gradients:
-    """The gradients of the inputs by autograd, so that they can be differentiated again.
-
-    It is used where the backward pass builds a graph: explicit gradients would be constants in it.
+def run_explicit(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Tensor) -> Any:
+    """The results of an explicit forward pass, as a node of the autograd graph if gradients are enabled.
 
     Args:
-        function: the forward pass
-        inputs: its arguments
-        grads: the gradients of its results
+        forward: from the inputs to the results and the tensors that backward needs
+        backward: from these tensors and the gradients of the results to the gradients of the inputs
+        inputs: of the forward pass
 
-    Shape: the shapes of the inputs
-
-    Returns: the gradients, None for inputs that require none
+    Returns: the results
 
     Example:
         >>> x = torch.tensor([3.0], requires_grad=True)
-        >>> differentiable_backward(lambda x: x**2, [x], torch.ones(1))[0].tolist()
+        >>> square = run_explicit(lambda x: (x**2, [x]), lambda saved, grad: [2 * saved[0] * grad], x)
+        >>> torch.autograd.grad(square, x)[0].tolist()
         [6.0]
     """
-    # Views, since one input may have been computed from another, and gradients must not propagate to that.
-    views = [tensor.view_as(tensor) for tensor in inputs]
-    required = [tensor for tensor in views if tensor.requires_grad]
-    outputs = function(*views)
-    gradients = iter(torch.autograd.grad(outputs, required, grads, create_graph=True, allow_unused=True))
-    return tuple(next(gradients) if tensor.requires_grad else None for tensor in views)
+    if not torch.is_grad_enabled():  # an autograd node costs time even where no graph is recorded
+        return forward(*inputs)[0]
+    return ExplicitFunction.apply(forward, backward, *inputs)
 
 
 def address_fast(*inputs: Tensor) -> Tensor:
@@ -225,9 +219,7 @@ def address_fast(*inputs: Tensor) -> Tensor:
         >>> address_fast(key, ones, ones, offsets, ones, memory, previous).shape
         torch.Size([2, 1, 8])
     """
-    if not torch.is_grad_enabled():
-        return address_forward(*inputs)[0]
-    return ExplicitFunction.apply(address_forward, address_backward, *inputs)
+    return run_explicit(address_forward, address_backward, *inputs)
 
 
 def write_fast(*inputs: Tensor) -> Tensor:
@@ -243,9 +235,7 @@ def write_fast(*inputs: Tensor) -> Tensor:
         >>> write_fast(torch.randn(2, 8, 4), torch.full((2, 1, 8), 1 / 8), ones, ones).shape
         torch.Size([2, 8, 4])
     """
-    if not torch.is_grad_enabled():
-        return write_forward(*inputs)[0]
-    return ExplicitFunction.apply(write_forward, write_backward, *inputs)
+    return run_explicit(write_forward, write_backward, *inputs)
 
 
 def can_use_fast_address(num_rows: int, num_offsets: int) -> bool:
