@@ -18,10 +18,10 @@ __all__ = ["Additive", "Concat"]
 class _NetworkScore(Score):
     """What Additive and Concat share: declared sizes, and projections before the score of each pair."""
 
-    query_dim: int | None
-    key_dim: int
-    hidden_dim: int
-    energy: nn.Parameter
+    def __init__(self, query_dim: int | None, key_dim: int, hidden_dim: int, factory: FactoryKwargs):
+        super().__init__()
+        self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
+        self.energy = nn.Parameter(torch.empty(hidden_dim, **factory))
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         check_declared_dims(self, query, key, self.query_dim, self.key_dim)
@@ -74,16 +74,14 @@ class Additive(_NetworkScore):
         device: Device = None,
         dtype: Dtype = None,
     ):
-        super().__init__()
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
+        super().__init__(query_dim, key_dim, hidden_dim, factory)
         if activation not in ACTIVATIONS:
             raise UsageError(f"Additive: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-        self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
         self.activation = activation
         bias = query_dim is None if bias is None else bias
-        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.query_proj = None if query_dim is None else nn.Linear(query_dim, hidden_dim, bias=False, **factory)
         self.key_proj = nn.Linear(key_dim, hidden_dim, bias=bias, **factory)
-        self.energy = nn.Parameter(torch.empty(hidden_dim, **factory))
         self._init_parameters()
 
     @property
@@ -165,15 +163,13 @@ class Concat(_NetworkScore):
         device: Device = None,
         dtype: Dtype = None,
     ):
-        super().__init__()
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
+        super().__init__(query_dim, key_dim, hidden_dim, factory)
         if num_layers < 1:
             raise UsageError(f"Concat: num_layers must be at least 1, got {num_layers}")
-        self.query_dim, self.key_dim, self.hidden_dim = query_dim, key_dim, hidden_dim
         self.num_layers = num_layers
-        factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.in_proj = nn.Linear(query_dim + key_dim, hidden_dim, bias=False, **factory)
         self.layers = nn.ModuleList(nn.Linear(hidden_dim, hidden_dim, **factory) for _ in range(num_layers - 1))
-        self.energy = nn.Parameter(torch.empty(hidden_dim, **factory))
         self._init_parameters()
 
     @property
