@@ -9,15 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention import equation
 from regard.attention._common import instantiate
-from regard.attention.equation import (
-    NormalizerLike,
-    ScoreLike,
-    attend_unwatched,
-    check_tensor,
-    default_normalizer,
-    resolve_mask,
-)
+from regard.attention.equation import NormalizerLike, ScoreLike
 from regard.attention.masks import Mask
 from regard.attention.module import Device, Dtype, FactoryKwargs, reset_modules
 from regard.attention.normalizers.basic import softmax
@@ -106,7 +100,7 @@ class MultiHead(_AttentionModule):
         self.score = ScaledDot() if score is None else instantiate(score, "score")
         self.normalize = None if normalize is None else resolve_normalizer(normalize)
         if dropout:
-            self.normalize = Dropout(self.normalize or default_normalizer(self.score), dropout)
+            self.normalize = Dropout(self.normalize or equation.default_normalizer(self.score), dropout)
         self._init_parameters()
 
     @property
@@ -164,11 +158,11 @@ class MultiHead(_AttentionModule):
         if cache is not None:
             if mask is not None:  # before the cache is updated
                 batch = (*query.shape[:-2], self.num_heads)
-                mask = resolve_mask(mask, batch, query.shape[-2], len(cache) + key.shape[-2], has_heads=True)
+                mask = equation.resolve_mask(mask, batch, query.shape[-2], len(cache) + key.shape[-2], has_heads=True)
             heads_key, heads_value = cache.update(heads_key, heads_value)
         heads_query = self._split_heads(self.q_proj(query))
         arguments = mask, self.score, self.normalize, self.num_groups, self.has_heads
-        return self._project_output(attend_unwatched(heads_query, heads_key, heads_value, *arguments))
+        return self._project_output(equation.attend_unwatched(heads_query, heads_key, heads_value, *arguments))
 
     def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, which are projected once."""
@@ -195,7 +189,7 @@ class MultiHead(_AttentionModule):
         for name, tensor in inputs.items():
             size = getattr(self, f"{name[0]}_proj").in_features
             if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() < 2 or tensor.shape[-1] != size:
-                check_tensor(f"MultiHead: {name}", tensor, f"positions, {size}")
+                equation.check_tensor(f"MultiHead: {name}", tensor, f"positions, {size}")
                 raise ShapeError(f"MultiHead: {name} must be (*batch, positions, {size}), got {tuple(tensor.shape)}")
 
     @classmethod
@@ -233,8 +227,7 @@ class KVCache:
     """
 
     def __init__(self) -> None:
-        self._key: Tensor | None = None
-        self._value: Tensor | None = None
+        self._buffers: tuple[Tensor, ...] = ()  # the keys and the values, with room for more after them
         self._length = 0
 
     def __len__(self) -> int:
@@ -242,32 +235,30 @@ class KVCache:
 
     def update(self, key: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> tuple[Tensor, Tensor]:
         """Append (*batch, heads, new, dim); returns all keys and all values so far."""
-        if self._key is not None and self._key.shape[:-2] != key.shape[:-2]:
-            shape = (*self._key.shape[:-2], self._length, self._key.shape[-1])
+        keys, values = self._buffers or (key[..., :0, :], value[..., :0, :])
+        if keys.shape[:-2] != key.shape[:-2]:
+            shape = (*keys.shape[:-2], self._length, keys.shape[-1])
             raise ShapeError(f"the cache holds keys {shape}, to which {tuple(key.shape)} cannot be appended")
         start, self._length = self._length, self._length + key.shape[-2]
-        self._key, self._value = _write_at(self._key, key, start), _write_at(self._value, value, start)
-        return self._key[..., : self._length, :], self._value[..., : self._length, :]
+        self._buffers = keys, values = _write_at(keys, key, start), _write_at(values, value, start)
+        return keys[..., : self._length, :], values[..., : self._length, :]
 
     def __copy__(self) -> KVCache:
         """An independent branch: it shares the earlier keys, but no preallocated buffer."""
         branch = KVCache()
-        branch._length = self._length
-        branch._key = None if self._key is None else self._key[..., : self._length, :]
-        branch._value = None if self._value is None else self._value[..., : self._length, :]
+        branch._length, branch._buffers = self._length, self._filled()
         return branch
 
     def reorder(self, rows: Int[Tensor, " batch"]) -> None:
         """Keep the given rows of the first batch axis, as beam search selects them."""
-        if self._key is not None and self._value is not None:
-            self._key = self._key[..., : self._length, :].index_select(0, rows)
-            self._value = self._value[..., : self._length, :].index_select(0, rows)
+        self._buffers = tuple(tensor.index_select(0, rows) for tensor in self._filled())
+
+    def _filled(self) -> tuple[Tensor, ...]:
+        return tuple(buffer[..., : self._length, :] for buffer in self._buffers)
 
 
-def _write_at(buffer: Tensor | None, new: Tensor, start: int) -> Tensor:
+def _write_at(buffer: Tensor, new: Tensor, start: int) -> Tensor:
     """The new rows after the first ``start`` rows of the buffer, which grows by doubling."""
-    if buffer is None:
-        buffer = new[..., :0, :]
     if torch.is_grad_enabled() and (new.requires_grad or buffer.requires_grad):
         return torch.cat([buffer[..., :start, :], new], -2)
     stop = start + new.shape[-2]
