@@ -160,7 +160,8 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         is_empty = ~(sums[:, -1] > 0)
         if bool(is_empty.any()) and self.out_of_reach == "nearest":
             left_out = None if excluded is None else excluded[is_empty]
-            sums[is_empty] = self._smoother.nearest(query[is_empty], left_out)
+            score, points = self._smoother.nearest_score, self._smoother.points
+            sums[is_empty] = smooth_in_chunks(query[is_empty], points, score, left_out, hardmax)
         elif bool(is_empty.any()):
             problem = f"{int(is_empty.sum()):,} of {len(query):,} queries have no point within reach"
             advice = 'take a larger width, or out_of_reach="nearest"'
@@ -208,10 +209,6 @@ class KernelSmoother:
             left_out = None if excluded is None else excluded[is_inexact]
             sums[is_inexact] = smooth_in_chunks(query[is_inexact], self.points, self.score, left_out)
         return sums
-
-    def nearest(self, query: Queries, excluded: ExcludedPoint | None = None) -> Sums:
-        """The sums over the nearest point only."""
-        return smooth_in_chunks(query, self.points, self.nearest_score, excluded, hardmax)
 
     def leave_one_out(self) -> Sums:
         """The sums at every point over all other points."""

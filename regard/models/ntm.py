@@ -197,10 +197,7 @@ class NeuralTuringMachine(ResettableModule):
         self, inputs: Float[Tensor, "batch steps input_dim"], state: NTMState | None = None
     ) -> tuple[Float[Tensor, "batch steps output_dim"], NTMState]:
         """Outputs of all steps, before any sigmoid, and the state after the last one."""
-        if inputs.dim() != 3 or inputs.shape[-1] != self.input_dim:
-            raise ShapeError(
-                f"NeuralTuringMachine: inputs must be (batch, steps, {self.input_dim}), got {tuple(inputs.shape)}"
-            )
+        self._check_inputs("inputs", inputs, "batch", "steps")
         state = self.init_state(len(inputs)) if state is None else state
         self._check_state(state, len(inputs))
         num_offsets = 2 * self.head_layout.max_shift + 1
@@ -218,10 +215,7 @@ class NeuralTuringMachine(ResettableModule):
 
     def step(self, inputs: Float[Tensor, "batch input_dim"], state: NTMState) -> NTMStep:
         """One step, with what the write heads erased and added."""
-        if inputs.dim() != 2 or inputs.shape[-1] != self.input_dim:
-            raise ShapeError(
-                f"NeuralTuringMachine: inputs of a step must be (batch, {self.input_dim}), got {tuple(inputs.shape)}"
-            )
+        self._check_inputs("inputs of a step", inputs, "batch")
         self._check_state(state, len(inputs))
         hidden, after = self._step(inputs, state)
         before = (state.memory, state.read_weights, state.write_weights)
@@ -230,6 +224,11 @@ class NeuralTuringMachine(ResettableModule):
         observers.emit(self, partial(_head_weights, after))
         output = self.output_proj(torch.cat((hidden, after.read.flatten(1)), -1))
         return NTMStep(output, after, erase, add)
+
+    def _check_inputs(self, name: str, inputs: Tensor, *leading_axes: str) -> None:
+        if inputs.dim() != len(leading_axes) + 1 or inputs.shape[-1] != self.input_dim:
+            expected = f"({', '.join(leading_axes)}, {self.input_dim})"
+            raise ShapeError(f"NeuralTuringMachine: {name} must be {expected}, got {tuple(inputs.shape)}")
 
     def _check_state(self, state: NTMState, batch_size: int) -> None:
         """Raise ShapeError if the state is of another batch or of another model."""
