@@ -17,18 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention._common import (
-    HALF_DTYPES,
-    broadcast_batch_shape,
-    broadcast_shape,
-    check_result,
-    fold_heads,
-    instantiate,
-    is_autocast_enabled,
-    part_name,
-    unfold_heads,
-    upcast_half,
-)
+from regard.attention import _common
+from regard.attention._common import part_name
 from regard.attention.fast import blocked
 from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
 from regard.attention.fast.fused import fused_attention, keeps_keys, mean_pooling
@@ -47,7 +37,7 @@ __all__ = ["NormalizerLike", "ScoreLike", "attend", "attend_unwatched", "default
 ScoreLike = Callable[[Tensor, Tensor], Tensor]
 NormalizerLike = Callable[[Tensor], Tensor]
 FastPath = Callable[[AttentionInputs, ComputeContext], Tensor | None]
-DTYPES = {torch.float32, torch.float64, *HALF_DTYPES}
+DTYPES = {torch.float32, torch.float64, *_common.HALF_DTYPES}
 KIND_NAMES = {"kernel": "kernel values"}
 
 
@@ -135,7 +125,8 @@ def scores_and_weights(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
     """The first three lines of the equation: the masked scores, and the weights."""
     query, key, num_groups = inputs.query, inputs.key, inputs.num_groups
     scores = inputs.score(query, key) if num_groups == 1 else inputs.score.forward_grouped(query, key, num_groups)
-    check_result(part_name(inputs.score), scores, (*scores.shape[:-2], inputs.num_queries, inputs.num_keys))
+    expected = (*scores.shape[:-2], inputs.num_queries, inputs.num_keys)
+    _common.check_result(part_name(inputs.score), scores, expected)
     if inputs.mask is not None:
         visible = inputs.mask.rule(inputs.positions()) if inputs.visible is None else inputs.visible
         scores = torch.where(visible, scores, -math.inf)
@@ -144,9 +135,9 @@ def scores_and_weights(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
 
 def aggregate(weights: Tensor, value: Tensor, num_groups: int = 1) -> Tensor:
     """The last line of the equation, summed in float32 at least."""
-    weights = weights if num_groups == 1 else fold_heads(weights, num_groups)
-    context = (weights.to(upcast_half(value).dtype) @ upcast_half(value)).to(value.dtype)
-    return context if num_groups == 1 else unfold_heads(context, num_groups)
+    weights = weights if num_groups == 1 else _common.fold_heads(weights, num_groups)
+    context = (weights.to(_common.upcast_half(value).dtype) @ _common.upcast_half(value)).to(value.dtype)
+    return context if num_groups == 1 else _common.unfold_heads(context, num_groups)
 
 
 def compute_context(inputs: AttentionInputs) -> Tensor:
@@ -181,7 +172,7 @@ def run_paths(paths: tuple[FastPath, ...], inputs: AttentionInputs) -> Tensor | 
 def choose_paths(inputs: AttentionInputs) -> tuple[FastPath, ...]:
     """The fast paths that may apply to this mask, score and normalizer; each may still decline the call."""
     paths: list[FastPath] = []
-    score, mask = inputs.score, inputs.mask
+    score, mask, normalize = inputs.score, inputs.mask, inputs.normalize
     if inputs.num_keys == 0 or inputs.num_queries == 0 or inputs.value.shape[-1] == 0:
         return ()  # the definition returns the correct shapes, and has the weights
     if mask is not None:
@@ -190,22 +181,17 @@ def choose_paths(inputs: AttentionInputs) -> tuple[FastPath, ...]:
         low, high = mask.band(inputs.num_queries, inputs.num_keys)
         if high - low < math.inf:
             paths.append(banded_attention)
-    if isinstance(score, Constant) and inputs.normalize is softmax:
+    if isinstance(score, Constant) and normalize is softmax:
         paths.append(mean_pooling)
-    elif _is_softmax(inputs.normalize) and _may_be_dot_product(score):
+    elif (normalize is softmax or isinstance(normalize, Temperature)) and _may_be_dot_product(score):
         paths.append(fused_attention)
     return tuple(paths)
 
 
 def is_large(inputs: AttentionInputs) -> bool:
     """Whether there are too many scores for one matrix."""
-    batch = inputs.query.shape[:-2] if inputs.num_groups > 1 else broadcast_batch_shape(inputs.query, inputs.key)
-    num_scores = math.prod(batch) * inputs.num_queries * inputs.num_keys
+    num_scores = math.prod(inputs.batch_shape) * inputs.num_queries * inputs.num_keys
     return num_scores > blocked.MAX_SCORES and inputs.value.shape[-1] > 0
-
-
-def _is_softmax(normalize: object) -> bool:
-    return normalize is softmax or isinstance(normalize, Temperature)
 
 
 def _may_be_dot_product(score: Score) -> bool:
@@ -229,7 +215,7 @@ def validate(
 ) -> AttentionInputs:
     """The validated arguments, or an error that names the argument, its shape and what is allowed."""
     if not isinstance(score, Score):
-        score = instantiate(score, "score")
+        score = _common.instantiate(score, "score")
     if normalize is not None and (isinstance(normalize, type) or not getattr(normalize, "is_masked", False)):
         normalize = resolve_normalizer(normalize)
     scorer = score if isinstance(score, Score) else FunctionScore(score)
@@ -334,16 +320,16 @@ def _check_dtypes(query: Tensor, key: Tensor, value: Tensor) -> None:
     dtypes = f"query {query.dtype}, key {key.dtype}, value {value.dtype}"
     if not {query.dtype, key.dtype, value.dtype} <= DTYPES:
         raise DtypeError(f"query, key and value must be floating point, got {dtypes}")
-    if not is_autocast_enabled(query.device.type):
+    if not _common.is_autocast_enabled(query.device.type):
         raise DtypeError(f"query, key and value must have one dtype outside of autocast, got {dtypes}")
 
 
 def _broadcast_batch(query: Tensor, key: Tensor, value: Tensor, num_groups: int = 1) -> tuple[int, ...]:
     try:
         if num_groups == 1:
-            return broadcast_shape(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+            return _common.broadcast_shape(query.shape[:-2], key.shape[:-2], value.shape[:-2])
         grouped = [(*t.shape[:-3], t.shape[-3] * num_groups) for t in (key, value)]
-        return broadcast_shape(query.shape[:-2], *grouped)
+        return _common.broadcast_shape(query.shape[:-2], *grouped)
     except RuntimeError:
         raise ShapeError(
             f"the leading axes do not broadcast: query {tuple(query.shape)}, key {tuple(key.shape)}, value "

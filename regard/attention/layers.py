@@ -6,15 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention import equation
 from regard.attention._common import broadcast_batch_shape, check_declared_dims, instantiate, upcast_half
-from regard.attention.equation import (
-    NormalizerLike,
-    ScoreLike,
-    attend_unwatched,
-    check_shapes,
-    default_normalizer,
-    resolve_mask,
-)
+from regard.attention.equation import NormalizerLike, ScoreLike
 from regard.attention.masks import Mask, PositionGrid, around, padding
 from regard.attention.module import Device, Dtype, ResettableModule
 from regard.attention.normalizers.wrappers import Dropout, GaussianWindow, resolve_normalizer
@@ -66,7 +60,13 @@ class _LocalAttention(_AttentionModule):
         self, score: ScoreLike, tensors: tuple[Tensor, ...], mask: Mask | Tensor | None, positions: QueryPositions
     ) -> AttentionOutput:
         query, key, value = tensors
-        grid, mask = _make_grid(query, key, value, mask)
+        equation.check_shapes(query, key, value)
+        num_queries, num_keys = query.shape[-2], key.shape[-2]
+        num_batch_axes = max(query.dim(), key.dim(), value.dim()) - 2
+        if mask is not None:
+            mask = equation.resolve_mask(mask, broadcast_batch_shape(query, key, value), num_queries, num_keys)
+            num_batch_axes = max(num_batch_axes, mask.num_batch_axes())
+        grid = PositionGrid.full(num_queries, num_keys, num_batch_axes, query.device)
         if mask is None:
             num_visible = torch.full((1, 1), grid.num_keys, device=grid.key_positions.device)
         else:
@@ -74,7 +74,7 @@ class _LocalAttention(_AttentionModule):
         center = self._centers(query, num_visible, positions, grid)
         nearby = around(center, self.radius)
         visible = nearby if mask is None else mask & nearby
-        return self._notified(attend_unwatched(query, key, value, visible, score, self._normalizer_at(center)))
+        return self._notified(equation.attend_unwatched(query, key, value, visible, score, self._normalizer_at(center)))
 
     def _centers(self, query: Tensor, num_visible: Tensor, positions: QueryPositions, grid: PositionGrid) -> Tensor:
         raise NotImplementedError
@@ -158,7 +158,7 @@ class LocalP(_LocalAttention):
     ):
         if not radius > 0:
             raise UsageError(f"LocalP: radius must be above 0, got {radius}")
-        super().__init__(score, radius, default_normalizer(score) if normalize is None else normalize)
+        super().__init__(score, radius, equation.default_normalizer(score) if normalize is None else normalize)
         self.query_dim = query_dim
         self.query_proj = nn.Linear(query_dim, hidden_dim, bias=False, device=device, dtype=dtype)
         self.energy = nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
@@ -198,17 +198,6 @@ class LocalP(_LocalAttention):
         outer = Dropout(window, dropout.p)
         outer.training = dropout.training
         return outer
-
-
-def _make_grid(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None
-) -> tuple[PositionGrid, Mask | None]:
-    check_shapes(query, key, value)
-    num_batch_axes = max(query.dim(), key.dim(), value.dim()) - 2
-    if mask is not None:
-        mask = resolve_mask(mask, broadcast_batch_shape(query, key, value), query.shape[-2], key.shape[-2])
-        num_batch_axes = max(num_batch_axes, mask.num_batch_axes())
-    return PositionGrid.full(query.shape[-2], key.shape[-2], num_batch_axes, query.device), mask
 
 
 def _query_positions(query_positions: QueryPositions, grid: PositionGrid) -> Tensor:

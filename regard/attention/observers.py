@@ -13,7 +13,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_batch_shape
 from regard.attention.masks import Mask
 from regard.attention.masks.base import CombinedMask, DenseMask
 from regard.attention.normalizers.basic import softmax
@@ -97,12 +96,10 @@ def compute_weights_detached(output: AttentionOutput, heads: HeadSelection) -> T
     """The weights of the selected heads, without storing anything in the output."""
     if output._computed is not None:
         weights = output._computed[1].detach()
+    elif heads is not None and (selected := _select_heads(output._inputs, heads)) is not None:
+        return _compute_with_rng_restored(selected, output)
     else:
-        inputs = output._inputs
-        selected = None if heads is None else _select_heads(inputs, heads)
-        if selected is not None:
-            return _compute_with_rng_restored(selected, output)
-        weights = _compute_with_rng_restored(inputs, output)
+        weights = _compute_with_rng_restored(output._inputs, output)
     return weights if heads is None else weights[..., list(heads), :, :]
 
 
@@ -116,7 +113,7 @@ def _compute_with_rng_restored(inputs: AttentionInputs, output: AttentionOutput)
 def _select_heads(inputs: AttentionInputs, heads: Sequence[int]) -> AttentionInputs | None:
     """The call for some heads only, where the result of a head does not depend on its index; otherwise None."""
     is_plain = type(inputs.score) in (Dot, ScaledDot) and inputs.normalize is softmax
-    batch = inputs.query.shape[:-2] if inputs.num_groups > 1 else broadcast_batch_shape(inputs.query, inputs.key)
+    batch = inputs.batch_shape
     if not is_plain or not batch or not _is_head_independent(inputs.mask, inputs.num_batch_axes):
         return None
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from regard.attention._common import is_autocast_enabled
+from regard.attention._common import broadcast_batch_shape, is_autocast_enabled
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.normalizers.base import is_random
 from regard.attention.normalizers.wrappers import Dropout
@@ -58,6 +58,11 @@ class AttentionInputs:
 
     def __post_init__(self) -> None:
         self.num_queries, self.num_keys = self.query.shape[-2], self.key.shape[-2]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of the scores."""
+        return self.query.shape[:-2] if self.num_groups > 1 else broadcast_batch_shape(self.query, self.key)
 
     @property
     def num_batch_axes(self) -> int:

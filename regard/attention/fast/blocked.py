@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention._common import broadcast_batch_shape
 from regard.attention.masks import PositionGrid
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import AroundMask
@@ -122,7 +121,7 @@ def gathered_attention(inputs: AttentionInputs, compute_context: ComputeContext)
     key = _gather_rows(part.key, indices)
     if not project_all:
         key = inputs.score.project_key(key)
-    normalize = inputs.normalize if window is None else _window_for_gathered_keys(window, grid)
+    normalize = inputs.normalize if window is None else _window_for_gathered_keys(window, grid_of_all, key_positions)
     query, value = part.query.unsqueeze(-2), _gather_rows(inputs.value, indices)
     return compute_context(part.replace(query=query, key=key, value=value, normalize=normalize)).squeeze(-2)
 
@@ -140,7 +139,7 @@ def blocked_attention(inputs: AttentionInputs, compute_context: ComputeContext) 
     """
     if inputs.is_dropout_active or not _is_row_independent(inputs.normalize):
         return None
-    row = math.prod(broadcast_batch_shape(inputs.query, inputs.key)) * inputs.num_keys
+    row = math.prod(inputs.batch_shape) * inputs.num_keys
     step = max(1, min(512, MAX_SCORES // 4 // row))
     if step >= inputs.num_queries or inputs.score.pairwise.restrict(_probe_grid(inputs)) is None:
         return None
@@ -198,17 +197,13 @@ def _project_inputs(inputs: AttentionInputs, grid: PositionGrid, project_key: bo
     )
 
 
-def _window_for_gathered_keys(window: GaussianWindow, grid: PositionGrid) -> GaussianWindow:
+def _window_for_gathered_keys(window: GaussianWindow, grid: PositionGrid, key_positions: Tensor) -> GaussianWindow:
     """The window for gathered keys, where each query is a batch entry."""
-
-    def align(table: Tensor | float) -> Tensor | float:
-        if not isinstance(table, Tensor) or table.dim() == 0:
-            return table
-        leading = (*table.shape[:-1], *[1] * (grid.num_batch_axes + 1 - table.dim()))
-        return table.reshape(*leading, table.shape[-1], 1)
-
-    gathered = GaussianWindow(window.normalize, align(window.center), align(window.sigma))
-    return gathered.with_key_positions(grid.key_positions)
+    center, sigma = (
+        grid.align_leading(table[..., None], 2) if isinstance(table, Tensor) and table.dim() else table
+        for table in (window.center, window.sigma)
+    )
+    return GaussianWindow(window.normalize, center, sigma).with_key_positions(key_positions)
 
 
 def _gather_rows(table: Tensor, indices: Tensor) -> Tensor:

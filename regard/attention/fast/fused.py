@@ -11,14 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.attention._common import (
-    HALF_DTYPES,
-    broadcast_batch_shape,
-    broadcast_shape,
-    is_autocast_enabled,
-    is_transformed,
-    upcast_half,
-)
+from regard.attention._common import HALF_DTYPES, broadcast_shape, is_autocast_enabled, is_transformed, upcast_half
 from regard.attention.fast.blocked import ComputeContext
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
@@ -88,7 +81,7 @@ def mean_pooling(inputs: AttentionInputs, _: ComputeContext) -> Tensor | None:
         visible = inputs.mask.rule(inputs.positions()).to(value.dtype)
         visible = visible.expand(*visible.shape[:-1], inputs.num_keys)
         context = (visible @ value) / visible.sum(-1, keepdim=True).clamp(min=1)
-    batch = broadcast_batch_shape(inputs.query, inputs.key, context)
+    batch = broadcast_shape(inputs.batch_shape, context.shape[:-2])
     return context.expand(*batch, inputs.num_queries, -1).to(inputs.value.dtype)
 
 

@@ -212,8 +212,7 @@ class AndMask(CombinedMask):
     """Visible in both masks: ``a & b``."""
 
     def rule(self, grid: PositionGrid) -> Tensor:
-        left, right = self.parts
-        return left.rule(grid) & right.rule(grid)
+        return self.parts[0].rule(grid) & self.parts[1].rule(grid)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
         (a, b), (c, d) = (part.band(queries, keys) for part in self.parts)
@@ -233,8 +232,7 @@ class OrMask(CombinedMask):
     """Visible in at least one of the masks: ``a | b``."""
 
     def rule(self, grid: PositionGrid) -> Tensor:
-        left, right = self.parts
-        return left.rule(grid) | right.rule(grid)
+        return self.parts[0].rule(grid) | self.parts[1].rule(grid)
 
     def band(self, queries: int, keys: int) -> tuple[float, float]:
         (a, b), (c, d) = (part.band(queries, keys) for part in self.parts)

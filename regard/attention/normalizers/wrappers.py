@@ -11,17 +11,8 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from regard.attention._common import instantiate, part_name, upcast_half
-from regard.attention.normalizers.base import (
-    NormalizeFunction,
-    Normalizer,
-    Number,
-    Scores,
-    Weights,
-    input_kind,
-    is_random,
-    store_positive,
-    store_setting,
-)
+from regard.attention.normalizers import base
+from regard.attention.normalizers.base import NormalizeFunction, Normalizer, Number, Scores, Weights
 from regard.attention.normalizers.basic import softmax
 from regard.errors import ShapeError, UsageError
 
@@ -95,11 +86,11 @@ class NormalizerWrapper(Normalizer):
 
     @property
     def input_kind(self) -> str:
-        return input_kind(self.normalize)
+        return base.input_kind(self.normalize)
 
     @property
     def is_random(self) -> bool:
-        return is_random(self.normalize)
+        return base.is_random(self.normalize)
 
     @property
     def is_positional(self) -> bool:
@@ -140,7 +131,7 @@ class Dropout(NormalizerWrapper):
 
     @property
     def is_random(self) -> bool:
-        return (self.training and self.p > 0) or is_random(self.normalize)
+        return (self.training and self.p > 0) or base.is_random(self.normalize)
 
     def forward(self, scores: Scores) -> Weights:
         return self.drop_weights(self.normalize(scores))
@@ -182,8 +173,8 @@ class GaussianWindow(NormalizerWrapper):
 
     def __init__(self, normalize: NormalizeFunction, center: Tensor | Number, sigma: Tensor | Number) -> None:
         super().__init__(normalize)
-        store_positive(self, "sigma", sigma)
-        store_setting(self, "center", center)
+        base.store_positive(self, "sigma", sigma)
+        base.store_setting(self, "center", center)
         self.key_positions = None
 
     @property

@@ -10,15 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention._common import (
-    broadcast_batch_shape,
-    broadcast_shape,
-    check_result,
-    fold_heads,
-    part_name,
-    unfold_heads,
-    upcast_half,
-)
+from regard.attention import _common
+from regard.attention._common import part_name
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import ResettableModule
 from regard.errors import UsageError
@@ -103,7 +96,7 @@ class Score(ResettableModule):
             return pairwise.forward_grouped(query, self.project_key(key), num_groups)
         if not self.is_pointwise:
             return self(query, key.repeat_interleave(num_groups, -3))
-        return unfold_heads(self(fold_heads(query, num_groups), key), num_groups)
+        return _common.unfold_heads(self(_common.fold_heads(query, num_groups), key), num_groups)
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         """Raise if the sizes of query and key do not fit this score."""
@@ -261,7 +254,7 @@ class ScaledScore(Score):
             return features._replace(bias=bias)
         if not isinstance(factor, Tensor):
             return features._replace(scale=features.scale * factor, bias=bias)
-        query = upcast_half(features.query)
+        query = _common.upcast_half(features.query)
         return features._replace(query=query * factor.to(query), bias=bias)
 
     def restrict(self, grid: PositionGrid) -> Score | None:
@@ -296,8 +289,8 @@ class FunctionScore(Score):
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         scores = self.function(query, key)
-        expected = (*broadcast_batch_shape(query, key), query.shape[-2], key.shape[-2])
-        check_result(f"score={part_name(self.function)}", scores, expected)
+        expected = (*_common.broadcast_batch_shape(query, key), query.shape[-2], key.shape[-2])
+        _common.check_result(f"score={part_name(self.function)}", scores, expected)
         return scores
 
     def extra_repr(self) -> str:
@@ -310,9 +303,9 @@ def _concat_features(left: DotProductFeatures, right: DotProductFeatures) -> Dot
     bias = None if not biases else biases[0] if len(biases) == 1 else biases[0] + biases[1]
     if left.query is None or right.query is None:
         return (right if left.query is None else left)._replace(bias=bias)
-    batch = broadcast_shape(left.query.shape[:-1], right.query.shape[:-1])
+    batch = _common.broadcast_shape(left.query.shape[:-1], right.query.shape[:-1])
     query = [part.query.expand(*batch, -1) * part.scale for part in (left, right)]  # type: ignore[union-attr]
-    batch = broadcast_shape(left.key.shape[:-1], right.key.shape[:-1])  # type: ignore[union-attr]
+    batch = _common.broadcast_shape(left.key.shape[:-1], right.key.shape[:-1])  # type: ignore[union-attr]
     key = [part.key.expand(*batch, -1) for part in (left, right)]  # type: ignore[union-attr]
     return DotProductFeatures(
         torch.cat(query, -1), torch.cat(key, -1), 1.0, bias, left.full_precision or right.full_precision
