@@ -54,7 +54,7 @@ def joey(layers: int) -> Names:
 
 
 def joey_recurrent(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights of our recurrent model in Luong's order with input feeding, with JoeyNMT's keys."""
+    """The weights of our recurrent model with Luong's decoder and input feeding, with JoeyNMT's keys."""
     import torch
 
     inputs = [weights["cells.0.input_proj.weight"], weights["cells.0.context_proj.weight"]]

@@ -106,7 +106,7 @@ class RNNStepGraph(nn.Module):
         states = [tuple(parts[i * per_cell : (i + 1) * per_cell]) for i in range(len(model.cells))]
         embedded = model.tgt_embed(tokens)
         projected, outputs = model.first_cell.project_input(embedded), {}
-        if model.order == "bahdanau":
+        if model.decoder_type == "bahdanau":
             context, weights = self.attend(states[-1][0], memory, position)
             states = model._step_cells(projected, context, states)
             hidden = model.readout(states[-1][0], context, embedded)

@@ -4,7 +4,7 @@
 
 RUN is a trained Transformer (norm_first=off, tie_embeddings=all), or a recurrent network such as JoeyNMT has:
 
-    regard train multi30k-tok data_dir=DATA/multi30k model=rnn order=luong input_feeding=on score=additive \\
+    regard train multi30k-tok data_dir=DATA/multi30k model=rnn decoder_type=luong input_feeding=on score=additive \\
         hidden_dim=256 encoder_hidden_dim=256 num_layers=1 num_heads=1 ffn_dim=none tie_embeddings=none --out RUN
 
 CTranslate2, Hugging Face's Marian (Transformers only) and JoeyNMT, which needs its own environment (see throughput.py),

@@ -63,6 +63,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "longest": ("max_size",),
     "looks": ("num_hops",),
     "min_count": ("min_word_count",),
+    "order": ("decoder_type",),
     "queries": ("learned_queries",),
     "repeats": ("max_repeats",),
     "read_heads": ("num_read_heads",),

@@ -33,7 +33,7 @@ MODELS = {
     "gru": ["embed_dim=128", "hidden_dim=256"],
     "lstm": [
         *("embed_dim=128", "hidden_dim=256", "cell_type=lstm", "num_layers=2"),
-        *("order=luong", "input_feeding=on", "score=bilinear"),
+        *("decoder_type=luong", "input_feeding=on", "score=bilinear"),
     ],
 }
 

@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of `_joey_side.py`, as opt
     "transformer": {},
     "gru": {
         "model": "rnn",
-        "order": "luong",
+        "decoder_type": "luong",
         "input_feeding": True,
         "score": "additive",
         "hidden_dim": 256,

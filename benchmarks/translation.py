@@ -46,7 +46,7 @@ GRU = {
 }
 HANSARDS = {"precision": "bfloat16", "steps": 5000, "batch_tokens": 2048, "schedule": "cosine"}
 HANSARDS |= {"validate_every": 500, "save_every": 250}
-LUONG = {"order": "luong", "input_feeding": True}
+LUONG = {"decoder_type": "luong", "input_feeding": True}
 SMALL_TRANSFORMER = {"model": "transformer", "embed_dim": 256, "num_layers": 3, "num_heads": 4, "ffn_dim": 512}
 SMALL_TRANSFORMER |= {"tie_embeddings": "all"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -29,9 +29,9 @@ CARD_FILE = "README.md"  # may be edited, so it has no checksum
 CARD_FACTS = ("model", "processor", "step", "tokens", "scores")
 CARD_OPTIONS = (
     *("model", "num_layers", "embed_dim", "hidden_dim", "num_heads", "positions", "self_score", "self_normalize"),
-    *("score", "normalize", "tokenizer", "vocab_size", "order", "cell_type", "beam_size", "length_penalty"),
+    *("score", "normalize", "tokenizer", "vocab_size", "decoder_type", "cell_type", "beam_size", "length_penalty"),
 )
-UNUSED_CARD_OPTIONS = {"transformer": ("hidden_dim", "order", "cell_type"), "rnn": ("num_heads", "positions")}
+UNUSED_CARD_OPTIONS = {"transformer": ("hidden_dim", "decoder_type", "cell_type"), "rnn": ("num_heads", "positions")}
 USED_FILES = {
     "ctranslate2": ("processor/*", "*.bin", "*.json", "*.txt"),
     "onnx": ("processor/*", "*.onnx"),

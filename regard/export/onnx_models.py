@@ -112,7 +112,7 @@ def _add_rnn_step(graph: OnnxGraph, model: RNNSeq2Seq, tokens: str) -> None:
     states = [graph("Squeeze", part, [1]) for part in graph.multi_output("Split", num_states, cells, axis=1)]
     attend = _make_attention(graph, model)
     embedded = graph("Gather", model.tgt_embed.weight, tokens)
-    if model.order == "bahdanau":
+    if model.decoder_type == "bahdanau":
         context, weights = attend(states[-per_cell])
         states = _step_cells(graph, model, embedded, context, states)
         readout = graph("Concat", states[-per_cell], context, embedded, axis=1)

@@ -146,7 +146,7 @@ class RNNDecoderState(RecurrentState):
         projected = model.first_cell.project_input(embedded)
         self.state, context, self.attention = model.decode_step(projected, self.memory, self.state, self.t)
         self.t += 1
-        if model.order == "luong":
+        if model.decoder_type == "luong":
             return model.dropout(self.state.input_feed)
         return model.readout(self.state.top_hidden, context, embedded)
 
@@ -205,7 +205,7 @@ def posterior_alignment(
         for rows in torch.arange(batch, device=encoder_states.device).split(chunk_size):
             repeated = rows.repeat_interleave(src_len)
             context, top_hidden = encoder_states[rows].flatten(0, 1), next_state.top_hidden[repeated]
-            if model.order == "bahdanau":  # the step itself depends on the context
+            if model.decoder_type == "bahdanau":  # the step itself depends on the context
                 states = state.reorder(repeated).states
                 top_hidden = model._step_cells(projected[repeated], context, states)[-1][0]
             logits = model.lm_head(model.readout(top_hidden, context, embedded[repeated, t]))

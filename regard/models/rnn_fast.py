@@ -2,7 +2,7 @@
 
 In a beam several rows continue the same row of the step before, and many take the same token: what depends on a state
 alone, or on a token alone, is computed once for all of them. Weights are laid out so that a cell's gates, and with
-Bahdanau's order the part of the readout that does not need the new state, are one product per input:
+Bahdanau's decoder the part of the readout that does not need the new state, are one product per input:
 
     GRU     [ new, from the state | reset | keep | new | extra ]      state: the first three; inputs: all but the first
     LSTM    [ input | forget | output | new            | extra ]      state: the first four; inputs: all
@@ -138,8 +138,8 @@ FUSED_CELLS: dict[type[RNNCell], type[FusedCell]] = {GRUCell: _FusedGRU, LSTMCel
 class FusedRNNDecoder:
     """Weights of a recurrent decoder, as the steps of `FusedRNNDecoderState` need them.
 
-    The readout's weight is split into the parts of state, context and token. In Bahdanau's order context and token are
-    known before the new state, so their parts are extra outputs of the first cell's products.
+    The readout's weight is split into the parts of state, context and token. In Bahdanau's decoder context and token
+    are known before the new state, so their parts are extra outputs of the first cell's products.
 
     Args:
         model: the model
@@ -152,7 +152,7 @@ class FusedRNNDecoder:
     """
 
     def __init__(self, model: RNNSeq2Seq):
-        self.is_luong, self.input_feeding = model.order == "luong", model.input_feeding
+        self.is_luong, self.input_feeding = model.decoder_type == "luong", model.input_feeding
         weight_t, bias = model.readout_proj.weight.detach().t(), model.readout_proj.bias.detach()
         if not self.is_luong:  # maxout takes the larger of each pair: first all first elements, then all second ones
             weight_t, bias = (torch.cat((part[..., ::2], part[..., 1::2]), -1) for part in (weight_t, bias))

@@ -1,7 +1,7 @@
 """The recurrent encoder-decoder, with any attention or none.
 
 Bahdanau, Cho and Bengio (2015), arXiv 1409.0473, and Luong, Pham and Manning (2015), arXiv 1508.04025. Top to bottom:
-the model, with the papers' two orders of attending and stepping, then the encoder. Decoding step by step is in
+the model, with the decoders of both papers, then the encoder. Decoding step by step is in
 `regard.models.rnn_decoding`.
 """
 
@@ -22,9 +22,9 @@ from regard.models.layers import CellState, Lengths, Logits, RNNCell, SourceToke
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
 from regard.models.rnn_fast import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 
-__all__ = ["AttentionModule", "CellType", "DecoderOrder", "RNNEncoder", "RNNSeq2Seq", "run_rnn"]
+__all__ = ["AttentionModule", "CellType", "DecoderType", "RNNEncoder", "RNNSeq2Seq", "run_rnn"]
 
-DecoderOrder = Literal["bahdanau", "luong"]
+DecoderType = Literal["bahdanau", "luong"]
 CellType = Literal["gru", "lstm"]
 AttentionModule = Attention | LocalM | LocalP
 Hidden = Float[Tensor, "batch tgt_len output_dim"]
@@ -35,7 +35,7 @@ STEP_METHODS = ("decode_step", "_step_cells", "readout", "_attentional_state")  
 class RNNSeq2Seq(ResettableModule):
     """Recurrent encoder-decoder with attention.
 
-        order="bahdanau"                            order="luong"
+        decoder_type="bahdanau"                     decoder_type="luong"
         c_t = attend(s_{t-1}, states)               s_t = step(s_{t-1}, [y_{t-1}; a_{t-1}])
         s_t = step(s_{t-1}, [y_{t-1}; c_t])         c_t = attend(s_t, states)
         token_t from maxout(s_t, y_{t-1}, c_t)      a_t = tanh(W [c_t; s_t]), token_t from a_t
@@ -55,8 +55,8 @@ class RNNSeq2Seq(ResettableModule):
         num_layers: recurrent layers of the encoder and of the decoder
         cell_type: "gru" or "lstm"
         bidirectional: whether the encoder reads in both directions
-        order: "bahdanau" attends before the step, "luong" after it
-        input_feeding: pass a_{t-1} to the next step (Luong et al., 3.3); only with order="luong"
+        decoder_type: "bahdanau" attends before the step, "luong" after it
+        input_feeding: pass a_{t-1} to the next step (Luong et al., 3.3); only with decoder_type="luong"
         dropout: probability of dropout on embeddings, between layers and before `lm_head`
         tie_embeddings: share the target embeddings with `lm_head`
         device, dtype: of the parameters, as in PyTorch; `attention` has its own
@@ -71,7 +71,7 @@ class RNNSeq2Seq(ResettableModule):
         torch.Size([2, 7, 13])
     """
 
-    repr_settings = ("order", "input_feeding", "tie_embeddings")
+    repr_settings = ("decoder_type", "input_feeding", "tie_embeddings")
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class RNNSeq2Seq(ResettableModule):
         num_layers: int = 1,
         cell_type: CellType = "gru",
         bidirectional: bool = True,
-        order: DecoderOrder = "bahdanau",
+        decoder_type: DecoderType = "bahdanau",
         input_feeding: bool = False,
         dropout: float = 0.0,
         tie_embeddings: bool = False,
@@ -94,10 +94,11 @@ class RNNSeq2Seq(ResettableModule):
     ):
         super().__init__()
         layers.require_choice("RNNSeq2Seq", "cell_type", cell_type, layers.RNN_CELLS)
-        layers.require_choice("RNNSeq2Seq", "order", order, ("bahdanau", "luong"))
-        if input_feeding and order == "bahdanau":
+        layers.require_choice("RNNSeq2Seq", "decoder_type", decoder_type, ("bahdanau", "luong"))
+        if input_feeding and decoder_type == "bahdanau":
             raise UsageError(
-                "RNNSeq2Seq: input_feeding needs order='luong'; in Bahdanau's order a step already has its context"
+                "RNNSeq2Seq: input_feeding needs decoder_type='luong'; a step of Bahdanau's decoder already"
+                " has its context"
             )
         if attention is not None and any(getattr(part, "is_relative", False) for part in attention.modules()):
             raise UsageError(
@@ -106,7 +107,7 @@ class RNNSeq2Seq(ResettableModule):
             )
         num_directions = 1 + bidirectional
         encoder_hidden_dim = hidden_dim // num_directions if encoder_hidden_dim is None else encoder_hidden_dim
-        self.hidden_dim, self.order, self.input_feeding = hidden_dim, order, input_feeding
+        self.hidden_dim, self.decoder_type, self.input_feeding = hidden_dim, decoder_type, input_feeding
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.src_embed = nn.Embedding(src_vocab_size, embed_dim, **factory)
         self.tgt_embed = nn.Embedding(tgt_vocab_size, embed_dim, **factory)
@@ -115,12 +116,12 @@ class RNNSeq2Seq(ResettableModule):
         self.attention = attention
         output_dim, memory_dim = embed_dim if tie_embeddings else hidden_dim, num_directions * encoder_hidden_dim
         make_cell = layers.RNN_CELLS[cell_type]
-        context_dim = memory_dim if order == "bahdanau" else output_dim * input_feeding
+        context_dim = memory_dim if decoder_type == "bahdanau" else output_dim * input_feeding
         cell_dims = [(embed_dim, context_dim), *[(hidden_dim, 0)] * (num_layers - 1)]
         self.cells = nn.ModuleList(make_cell(*dims, hidden_dim, **factory) for dims in cell_dims)
         self.bridge = nn.Linear(memory_dim, num_layers * make_cell.num_states * hidden_dim, **factory)
-        readout_dim = hidden_dim + memory_dim + embed_dim * (order == "bahdanau")
-        self.readout_proj = nn.Linear(readout_dim, output_dim * (2 if order == "bahdanau" else 1), **factory)
+        readout_dim = hidden_dim + memory_dim + embed_dim * (decoder_type == "bahdanau")
+        self.readout_proj = nn.Linear(readout_dim, output_dim * (2 if decoder_type == "bahdanau" else 1), **factory)
         self.lm_head = nn.Linear(output_dim, tgt_vocab_size, bias=False, **factory)
         self.dropout, self.tie_embeddings = layers.FastDropout(dropout), tie_embeddings
         self._init_parameters()
@@ -178,7 +179,7 @@ class RNNSeq2Seq(ResettableModule):
         """Hidden states of `forward_hidden` and the attention of each step, with log-probabilities if it is sampled."""
         memory, state = self.encode(source, source_lengths)
         embedded = self.dropout(self.tgt_embed(target))
-        if self.order == "luong" and not self.input_feeding:
+        if self.decoder_type == "luong" and not self.input_feeding:
             return self._decode_parallel(embedded, memory, state)
         steps = []
         for t, projected in enumerate(self.first_cell.project_input(embedded).unbind(1)):
@@ -186,13 +187,13 @@ class RNNSeq2Seq(ResettableModule):
             steps.append((state.top_hidden, context, state.input_feed, output))
         top_states, contexts, input_feeds, outputs = zip(*steps, strict=True)
         attention = [output for output in outputs if output is not None]
-        if self.order == "luong":
+        if self.decoder_type == "luong":
             return DecoderOutput(self.dropout(torch.stack(input_feeds, 1)), attention)
         hidden = self.readout(torch.stack(top_states, 1), torch.stack(contexts, 1), embedded)
         return DecoderOutput(hidden, attention)
 
     def _decode_parallel(self, embedded: Tensor, memory: EncoderMemory, initial_state: RNNState) -> DecoderOutput:
-        """Luong's order without input feeding: no step depends on a context, so all queries attend in one call."""
+        """Luong's decoder without input feeding: no step depends on a context, so all queries attend in one call."""
         hidden = embedded
         for layer, cell in enumerate(self.get_cells()):
             cell_state, steps = initial_state.states[layer], []
@@ -224,7 +225,7 @@ class RNNSeq2Seq(ResettableModule):
 
         `projected_input` is what the first cell's `project_input` returns for the embedding of the token before.
         """
-        if self.order == "bahdanau":
+        if self.decoder_type == "bahdanau":
             context, output = memory.attend(state.top_hidden[:, None], t)
             context = context.squeeze(1)
             states = self._step_cells(projected_input, context, state.states)
@@ -253,7 +254,7 @@ class RNNSeq2Seq(ResettableModule):
 
     def readout(self, top_hidden: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
         """The input of `lm_head`, of one step or of many."""
-        if self.order == "luong":
+        if self.decoder_type == "luong":
             return self.dropout(self._attentional_state(top_hidden, context))
         pairs = self.readout_proj(torch.cat([top_hidden, context, embedded], -1))
         return self.dropout(pairs.unflatten(-1, (-1, 2)).amax(-1))

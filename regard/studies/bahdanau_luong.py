@@ -175,7 +175,7 @@ def luong2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[
         values: options of all trainings
         log: takes each line of progress
     """
-    shared = {**SHARED_OPTIONS[name], "order": "luong"}
+    shared = {**SHARED_OPTIONS[name], "decoder_type": "luong"}
     local = {"score": "general", "input_feeding": True}
     if name == "multi30k":
         shared["language_pair"] = "en-de"

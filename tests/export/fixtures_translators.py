@@ -36,12 +36,12 @@ TRANSFORMERS = {
 }
 RECURRENT = {
     "additive": ["tie_embeddings=output"],
-    "luong": ["order=luong", "input_feeding=on", "score=dot", "cell_type=lstm", "num_layers=2"],
+    "luong": ["decoder_type=luong", "input_feeding=on", "score=dot", "cell_type=lstm", "num_layers=2"],
     "unidirectional": ["bidirectional=off", "score=energy", "normalize=temperature(2)"],
-    "deep": ["score=concat(2)", "num_layers=2", "order=luong"],
+    "deep": ["score=concat(2)", "num_layers=2", "decoder_type=luong"],
     "concat": ["score=concat", "embed_dim=12", "encoder_hidden_dim=5"],
     "local-m": ["attention_scope=local-m", "score=scaleddot", "window_radius=2"],
-    "local-p": ["attention_scope=local-p", "score=bilinear", "order=luong", "window_radius=2"],
+    "local-p": ["attention_scope=local-p", "score=bilinear", "decoder_type=luong", "window_radius=2"],
     "none": ["attention_scope=none"],
     "average_last": ["score=constant", "normalize=sigmoid", "cell_type=lstm"],
 }

@@ -62,7 +62,7 @@ def plain(build):
 SIZES = {"embed_dim": 16, "num_heads": 2, "num_encoder_layers": 2, "ffn_dim": 24}
 LAYER = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 24}
 NTM = {"memory_rows": 8, "memory_width": 5}
-LUONG = {"num_layers": 2, "order": "luong", "input_feeding": True, "cell_type": "lstm", "tie_embeddings": True}
+LUONG = {"num_layers": 2, "decoder_type": "luong", "input_feeding": True, "cell_type": "lstm", "tie_embeddings": True}
 BUILD = {
     "Additive": lambda **f: a.Additive(4, 6, 8, **f),
     "Additive, without a query": lambda **f: a.Additive(None, 6, 8, **f),

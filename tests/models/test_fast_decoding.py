@@ -55,9 +55,9 @@ def beams_equal_rows(fast, slow, weights=True, steps=11, width=4):
 
 
 @pytest.mark.parametrize("attention", [name for name in test_rnn_seq2seq.ATTENTIONS if name != "sample"])
-@pytest.mark.parametrize("order", list(test_rnn_seq2seq.ORDERS))
-def test_beams_of_rnn_models(order, attention):
-    model = test_rnn_seq2seq.small(order, attention=attention)
+@pytest.mark.parametrize("decoder", list(test_rnn_seq2seq.DECODERS))
+def test_beams_of_rnn_models(decoder, attention):
+    model = test_rnn_seq2seq.small(decoder, attention=attention)
     source, lengths, _ = sample_pairs((6, 3, 1, 5, 4, 6, 2))
     with torch.no_grad():
         beams_equal_rows(

@@ -1,4 +1,4 @@
-"""Fast decoding with recurrent models equals its definition for every cell, order and attention."""
+"""Fast decoding with recurrent models equals its definition for every cell, decoder and attention."""
 
 from functools import partial
 from itertools import product
@@ -17,10 +17,10 @@ from regard.models.rnn_decoding import RNNDecoderState
 from regard.models.rnn_fast import FactoredAdditive, FusedRNNDecoderState
 from tests.models.laws import TGT_VOCAB_SIZE, assert_equal_hypotheses, close, sample_pairs
 from tests.models.test_fast_decoding import beams_equal_rows
-from tests.models.test_rnn_seq2seq import ATTENTIONS, DIM, ORDERS, small
+from tests.models.test_rnn_seq2seq import ATTENTIONS, DECODERS, DIM, small
 
 LENGTHS = (6, 3, 1, 5, 4, 6, 2)
-GRID = list(product(ORDERS, ("gru", "lstm"), (1, 2), (False, True)))
+GRID = list(product(DECODERS, ("gru", "lstm"), (1, 2), (False, True)))
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +41,9 @@ def fused_state(model, source, lengths):
     return steps
 
 
-@pytest.mark.parametrize(("order", "cell", "layers", "tie_embeddings"), GRID)
-def test_fused_steps_equal_reference(order, cell, layers, tie_embeddings):
-    model = small(order, cell, layers, tie_embeddings=tie_embeddings)
+@pytest.mark.parametrize(("decoder", "cell", "layers", "tie_embeddings"), GRID)
+def test_fused_steps_equal_reference(decoder, cell, layers, tie_embeddings):
+    model = small(decoder, cell, layers, tie_embeddings=tie_embeddings)
     source, lengths, _ = sample_pairs(LENGTHS)
     with torch.no_grad():
         state = fused_state(model, source, lengths)
@@ -52,9 +52,9 @@ def test_fused_steps_equal_reference(order, cell, layers, tie_embeddings):
 
 
 @pytest.mark.parametrize("attention", [name for name in ATTENTIONS if name not in ("additive", "sample")])
-@pytest.mark.parametrize("order", list(ORDERS))
-def test_attention_other_than_additive(order, attention):
-    model = small(order, attention=attention)
+@pytest.mark.parametrize("decoder", list(DECODERS))
+def test_attention_other_than_additive(decoder, attention):
+    model = small(decoder, attention=attention)
     source, lengths, _ = sample_pairs(LENGTHS)
     with torch.no_grad():
         state = fused_state(model, source, lengths)
@@ -91,9 +91,9 @@ def test_float64():
         )
 
 
-@pytest.mark.parametrize("order", ["bahdanau", "feeding"])
-def test_two_reorders_before_a_step(order):
-    model = small(order, "lstm")
+@pytest.mark.parametrize("decoder", ["bahdanau", "feeding"])
+def test_two_reorders_before_a_step(decoder):
+    model = small(decoder, "lstm")
     source, lengths, target = sample_pairs()
     with torch.no_grad():
         fast, slow = fused_state(model, source, lengths), reference_state(model, source, lengths)
@@ -104,9 +104,9 @@ def test_two_reorders_before_a_step(order):
         close(fast.step(target[:, 1]), slow.step(target[:, 1]))
 
 
-@pytest.mark.parametrize("order", list(ORDERS))
-def test_searches_equal_reference(order):
-    model = small(order, dropout=0.1)
+@pytest.mark.parametrize("decoder", list(DECODERS))
+def test_searches_equal_reference(decoder):
+    model = small(decoder, dropout=0.1)
     with torch.no_grad():
         model.lm_head.weight.mul_(3)  # far from uniform, so that no two tokens tie
     source, lengths, _ = sample_pairs(LENGTHS)
@@ -125,9 +125,9 @@ class ReferenceModel:
         return reference_state(self.model, source, lengths)
 
 
-@pytest.mark.parametrize("order", ["bahdanau", "feeding"])
-def test_changed_weights_are_noticed(order):
-    model = small(order, layers=2)
+@pytest.mark.parametrize("decoder", ["bahdanau", "feeding"])
+def test_changed_weights_are_noticed(decoder):
+    model = small(decoder, layers=2)
     source, lengths, target = sample_pairs()
     for change in (
         lambda: model.lm_head.weight.mul_(2),

@@ -13,8 +13,8 @@ TARGET = torch.tensor([[1, 5, 6, 7, 8, 2], [1, 9, 10, 2, 0, 0]])
 OPTIONS = {
     "bahdanau": {},
     "bahdanau, two layers of lstm": {"cell_type": "lstm", "num_layers": 2},
-    "luong": {"order": "luong"},
-    "luong with feeding": {"order": "luong", "input_feeding": True, "tie_embeddings": True},
+    "luong": {"decoder_type": "luong"},
+    "luong with feeding": {"decoder_type": "luong", "input_feeding": True, "tie_embeddings": True},
 }
 
 
@@ -59,7 +59,7 @@ def test_equals_bayes_rule(name, monkeypatch):
 
 @torch.no_grad()
 def test_weights_of_zero_stay_zero(monkeypatch):
-    model = build(LocalP(Bilinear(6, 6), query_dim=6, hidden_dim=5, radius=1), order="luong")
+    model = build(LocalP(Bilinear(6, 6), query_dim=6, hidden_dim=5, radius=1), decoder_type="luong")
     (actual,), (weights,) = (f(SOURCE, LENGTHS, TARGET) for f in (model.posterior_alignment, model.attention_weights))
     assert (actual[weights == 0] == 0).all()
     torch.testing.assert_close(actual[:, 0], bayes_rule(model, monkeypatch), atol=1e-5, rtol=1e-4)

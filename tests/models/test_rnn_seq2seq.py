@@ -11,10 +11,10 @@ from tests.models import laws
 from tests.models.laws import close, sample_pairs
 
 DIM, EMBED = 8, 6
-ORDERS = {
-    "bahdanau": {"order": "bahdanau"},
-    "luong": {"order": "luong"},
-    "feeding": {"order": "luong", "input_feeding": True},
+DECODERS = {
+    "bahdanau": {"decoder_type": "bahdanau"},
+    "luong": {"decoder_type": "luong"},
+    "feeding": {"decoder_type": "luong", "input_feeding": True},
 }
 ATTENTIONS = {
     "none": lambda: None,
@@ -26,13 +26,13 @@ ATTENTIONS = {
     "entmax15": lambda: a.Attention(a.Additive(DIM, DIM, 5), a.entmax15),
     "sample": lambda: a.Attention(a.Additive(DIM, DIM, 5), a.Sample()),
 }
-GRID = [(o, c, n, x) for o in ORDERS for c in ("gru", "lstm") for n in (1, 2) for x in ATTENTIONS]
+GRID = [(o, c, n, x) for o in DECODERS for c in ("gru", "lstm") for n in (1, 2) for x in ATTENTIONS]
 
 
-def small(order="bahdanau", cell="gru", layers=1, attention="additive", seed=0, **options):
+def small(decoder="bahdanau", cell="gru", layers=1, attention="additive", seed=0, **options):
     torch.manual_seed(seed)
     module = ATTENTIONS[attention]() if isinstance(attention, str) else attention
-    defaults = {"embed_dim": EMBED, "hidden_dim": DIM, "cell_type": cell, "num_layers": layers, **ORDERS[order]}
+    defaults = {"embed_dim": EMBED, "hidden_dim": DIM, "cell_type": cell, "num_layers": layers, **DECODERS[decoder]}
     model = RNNSeq2Seq(laws.SRC_VOCAB_SIZE, laws.TGT_VOCAB_SIZE, module, **{**defaults, **options})
     with torch.no_grad():  # large enough that a wrong token, state or weight is noticed
         for p in model.parameters():
@@ -40,9 +40,9 @@ def small(order="bahdanau", cell="gru", layers=1, attention="additive", seed=0, 
     return model.eval()
 
 
-@pytest.mark.parametrize(("order", "cell", "layers", "attention"), GRID)
-def test_laws(order, cell, layers, attention):
-    model = small(order, cell, layers, attention)
+@pytest.mark.parametrize(("decoder", "cell", "layers", "attention"), GRID)
+def test_laws(decoder, cell, layers, attention):
+    model = small(decoder, cell, layers, attention)
     with torch.no_grad():
         laws.steps_equal_forward(model)
         laws.hidden_states_give_logits(model)
@@ -58,17 +58,17 @@ def test_laws(order, cell, layers, attention):
             laws.attention_weights_are_distributions(model, layers=1, heads=1, sums_to_one=attention != "local-p")
 
 
-@pytest.mark.parametrize(("order", "cell", "layers", "attention"), [g for g in GRID if g[3] != "sample"])
-def test_all_parameters_get_gradients(order, cell, layers, attention):
-    laws.all_parameters_get_gradients(small(order, cell, layers, attention))
+@pytest.mark.parametrize(("decoder", "cell", "layers", "attention"), [g for g in GRID if g[3] != "sample"])
+def test_all_parameters_get_gradients(decoder, cell, layers, attention):
+    laws.all_parameters_get_gradients(small(decoder, cell, layers, attention))
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize(
     "options", [{"tie_embeddings": True}, {"encoder_hidden_dim": 3, "attention": a.Attention(a.Additive(8, 6, 5))}]
 )
-def test_laws_with_other_sizes(order, options):
-    model = small(order, layers=2, **options)
+def test_laws_with_other_sizes(decoder, options):
+    model = small(decoder, layers=2, **options)
     assert (model.lm_head.weight is model.tgt_embed.weight) == options.get("tie_embeddings", False)
     with torch.no_grad():
         laws.steps_equal_forward(model)
@@ -77,14 +77,14 @@ def test_laws_with_other_sizes(order, options):
     laws.all_parameters_get_gradients(model)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_laws_with_dropout(order):
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_laws_with_dropout(decoder):
     """In eval mode dropout is off: in the encoder, between the layers and before `lm_head`."""
-    model = small(order, layers=2, dropout=0.5)
+    model = small(decoder, layers=2, dropout=0.5)
     with torch.no_grad():
         laws.steps_equal_forward(model)
         laws.rows_are_independent(model)
-        plain = small(order, layers=2)
+        plain = small(decoder, layers=2)
         close(model(*sample_pairs()), plain(*sample_pairs()))
         model.train()
         torch.manual_seed(1)
@@ -189,7 +189,7 @@ class Reference:
         readout = lambda *parts: model.readout_proj.weight @ torch.cat(parts) + model.readout_proj.bias  # noqa: E731
         for t, token in enumerate(target):
             y = model.tgt_embed.weight[token]
-            if model.order == "bahdanau":
+            if model.decoder_type == "bahdanau":
                 c, weights = self.attend(top, encoded, t)
                 states, top = self.step(torch.cat([y, c]), states)
                 pairs = readout(top, c, y)
@@ -203,11 +203,11 @@ class Reference:
         return torch.stack(logits), torch.stack(all_weights)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("attention", ["additive", "dot", "bilinear", "local-m", "local-p"])
-def test_equals_reference(order, cell, attention):
-    model = small(order, cell, 2, attention).double()
+def test_equals_reference(decoder, cell, attention):
+    model = small(decoder, cell, 2, attention).double()
     source, lengths, target = sample_pairs((5, 2, 1), target_length=6)
     with torch.no_grad():
         actual = model(source, lengths, target)
@@ -218,9 +218,9 @@ def test_equals_reference(order, cell, attention):
             close(weights[row, 0, :, :length], expected_weights, atol=1e-9)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_encoder_is_bidirectional(order):
-    model = small(order, "lstm", 2).double()
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_encoder_is_bidirectional(decoder):
+    model = small(decoder, "lstm", 2).double()
     source, lengths, _ = sample_pairs()
     states, final = model.encoder(model.src_embed(source), lengths)
     for row, length in enumerate(lengths.tolist()):
@@ -229,26 +229,26 @@ def test_encoder_is_bidirectional(order):
         close(final[row], expected_final, atol=1e-9)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_without_attention_only_final_states_matter(order):
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_without_attention_only_final_states_matter(decoder):
     with torch.no_grad():
         for attention, matters in (("none", False), ("additive", True)):
-            model, pairs = small(order, attention=attention), sample_pairs()
+            model, pairs = small(decoder, attention=attention), sample_pairs()
             before = model(*pairs)
             model.encoder.register_forward_hook(lambda m, i, o: (torch.randn_like(o[0]), o[1]))
             assert torch.allclose(model(*pairs), before, atol=1e-6) != matters
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_attention_does_not_change_other_parameters(order):
-    with_it, without = small(order), small(order, attention="none")
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_attention_does_not_change_other_parameters(decoder):
+    with_it, without = small(decoder), small(decoder, attention="none")
     shapes = lambda model: {n: p.shape for n, p in model.named_parameters() if "attention" not in n}  # noqa: E731
     assert shapes(with_it) == shapes(without)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_source_is_projected_once(order):
-    model, (source, lengths, target) = small(order), sample_pairs()
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_source_is_projected_once(decoder):
+    model, (source, lengths, target) = small(decoder), sample_pairs()
     calls = []
     model.attention.score.key_proj.register_forward_hook(lambda m, i, o: calls.append(i[0].shape))
     with torch.no_grad():
@@ -261,19 +261,19 @@ def test_source_is_projected_once(order):
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_empty_reorder(order):
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_empty_reorder(decoder):
     with torch.no_grad():
-        state = small(order, "lstm", 2).start_decoding(*sample_pairs()[:2])
+        state = small(decoder, "lstm", 2).start_decoding(*sample_pairs()[:2])
         state.step(torch.full((4,), laws.BOS))
         state.reorder(torch.zeros(0, dtype=torch.long))
         assert state.step(torch.zeros(0, dtype=torch.long)).shape == (0, laws.TGT_VOCAB_SIZE)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("attention", list(ATTENTIONS))
-def test_autocast_to_bfloat16(order, attention):
-    model = small(order, "lstm" if attention == "dot" else "gru", 2, attention).train()
+def test_autocast_to_bfloat16(decoder, attention):
+    model = small(decoder, "lstm" if attention == "dot" else "gru", 2, attention).train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = model(*sample_pairs())
     logits.float().square().sum().backward()
@@ -294,15 +294,15 @@ def test_sampled_attention_is_random_in_training_and_best_in_eval():
 
 @pytest.mark.bare
 def test_invalid_arguments():
-    with pytest.raises(ValueError, match="input_feeding needs order='luong'"):
-        RNNSeq2Seq(5, 5, None, order="bahdanau", input_feeding=True)
+    with pytest.raises(ValueError, match="input_feeding needs decoder_type='luong'"):
+        RNNSeq2Seq(5, 5, None, decoder_type="bahdanau", input_feeding=True)
     model = RNNSeq2Seq(5, 5, a.Attention(a.Dot()), hidden_dim=8, encoder_hidden_dim=3)
     with pytest.raises(ValueError, match="Dot"):
         model(torch.tensor([[3]]), torch.tensor([1]), torch.tensor([[2]]))
 
 
 @pytest.mark.bare
-@pytest.mark.parametrize(("name", "value"), [("cell_type", "rnn"), ("order", "loung")])
+@pytest.mark.parametrize(("name", "value"), [("cell_type", "rnn"), ("decoder_type", "loung")])
 def test_unknown_names(name, value):
     with pytest.raises(ValueError, match=name):
         RNNSeq2Seq(5, 5, None, hidden_dim=8, **{name: value})

@@ -32,7 +32,7 @@ def test_every_variant_is_trained_once_and_has_a_row(captions, tmp_path, monkeyp
     assert [line.split(" | ")[0].strip("| ") for line in result["table"].splitlines()[2:11]] == names
     assert (out / "table.md").read_text(encoding="utf-8").strip() == result["table"].strip()
     configs = [json.loads((out / str(index) / "run.json").read_text())["config"] for index in range(9)]
-    assert {config["order"] for config in configs} == {"luong"}
+    assert {config["decoder_type"] for config in configs} == {"luong"}
     assert [index for index, config in enumerate(configs) if config["window_radius"] == 10] == [7, 8]
 
     trainings = []

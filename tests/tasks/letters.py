@@ -16,7 +16,7 @@ LETTERS = "abcdefgh"
 TEXTS = ["abc", "h", "gfedcba", "aa", "badcafe", "abc"]
 MODELS = {
     "additive": [],
-    "luong": ["order=luong", "input_feeding=on", "score=dot", "cell_type=lstm"],
+    "luong": ["decoder_type=luong", "input_feeding=on", "score=dot", "cell_type=lstm"],
     "hard": ["normalize=sample"],
     "transformer": ["model=transformer", "num_heads=2", "num_layers=2", "norm_first=on", "dropout=0"],
 }

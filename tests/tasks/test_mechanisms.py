@@ -67,11 +67,13 @@ def test_every_normalizer_by_every_name(name):
         assert idle == []
 
 
-@pytest.mark.parametrize("order", [["order=bahdanau"], ["order=luong"], ["order=luong", "input_feeding=on"]])
+@pytest.mark.parametrize(
+    "decoder", [["decoder_type=bahdanau"], ["decoder_type=luong"], ["decoder_type=luong", "input_feeding=on"]]
+)
 @pytest.mark.parametrize("scope", ["local-m", "local-p", "none", "global"])
 @pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "topk(2)", "sample"])
-def test_every_scope(order, scope, normalize):
-    assert train_one_step(*order, f"attention_scope={scope}", f"normalize={normalize}", "window_radius=1") == []
+def test_every_scope(decoder, scope, normalize):
+    assert train_one_step(*decoder, f"attention_scope={scope}", f"normalize={normalize}", "window_radius=1") == []
 
 
 def test_numbers_in_parentheses_are_passed_on():

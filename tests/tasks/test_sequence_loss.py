@@ -21,7 +21,7 @@ BATCH = PairBatch.from_pairs([([5, 6, 7], [4, 5]), ([8], [6, 7, 8, 4]), ([4, 4, 
 
 def models():
     yield RNNSeq2Seq(11, 13, a.Attention(a.Additive(8, 8, 8)), embed_dim=6, hidden_dim=8)
-    yield RNNSeq2Seq(11, 13, None, embed_dim=6, hidden_dim=8, order="luong", tie_embeddings=True)
+    yield RNNSeq2Seq(11, 13, None, embed_dim=6, hidden_dim=8, decoder_type="luong", tie_embeddings=True)
     yield Transformer(11, 13, embed_dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=8, dropout=0.0)
 
 
@@ -139,11 +139,11 @@ def score_names(model):
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize("order", ["bahdanau", "luong"])
+@pytest.mark.parametrize("decoder_type", ["bahdanau", "luong"])
 @pytest.mark.parametrize("baseline", [0.0, -3.0])
-def test_reinforce_has_the_exact_gradient_on_average(order, baseline):
+def test_reinforce_has_the_exact_gradient_on_average(decoder_type, baseline):
     """Rows of the same sentence are as many draws at once; the baseline must not show in the mean."""
-    model, batch = hard(rows=512, order=order)
+    model, batch = hard(rows=512, decoder_type=decoder_type)
     objective = Objective(model, ReinforceLoss(0.0, entropy_bonus=0.0, reward_discount=1.0)).train()
     objective.loss_fn.baseline = objective.loss_fn.baseline.double() + baseline
     expected = torch.cat([g.flatten() for g in exact_gradient(model, batch)])
@@ -194,7 +194,7 @@ def test_the_entropy_bonus_raises_the_entropy():
     torch.testing.assert_close(totals[0] - totals[1], expected)
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "luong"}, {"order": "luong", "input_feeding": True}])
+@pytest.mark.parametrize("options", [{}, {"decoder_type": "luong"}, {"decoder_type": "luong", "input_feeding": True}])
 def test_gradients_reach_every_parameter(options):
     model, _ = hard(**options)
     objective = Objective(model, ReinforceLoss()).double().train()

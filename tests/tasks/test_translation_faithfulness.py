@@ -70,7 +70,7 @@ def test_uniform_attention_is_idle():
 
 MODELS = {
     "additive": [],
-    "luong": ["order=luong", "input_feeding=on", "score=dot"],
+    "luong": ["decoder_type=luong", "input_feeding=on", "score=dot"],
     "local": ["attention_scope=local-p", "window_radius=2"],
     "drawn": ["normalize=sample"],
     "transformer": ["model=transformer", "num_heads=2", "num_layers=2", "dropout=0"],

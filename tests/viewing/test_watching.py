@@ -32,7 +32,7 @@ MODELS = {
     "entmax": lambda: transformer(make_self_attn=lambda: MultiHead(16, 4, normalize=entmax15)),
     "drawn": lambda: transformer(make_self_attn=lambda: MultiHead(16, 4, normalize=Sample())),
     "recurrent": recurrent,
-    "luong": lambda: recurrent(Attention(), order="luong"),
+    "luong": lambda: recurrent(Attention(), decoder_type="luong"),
     "local-m": lambda: recurrent(LocalM(ScaledDot(), radius=1)),
     "local-p": lambda: recurrent(LocalP(ScaledDot(), 16, 8, radius=2, normalize=Dropout(softmax, 0.3))),
 }

@@ -110,11 +110,11 @@ class TranslationConfig(TrainingConfig):
     )
     bidirectional: bool = option(True, "rnn: bidirectional encoder", when=RNN)
     cell_type: Literal["gru", "lstm"] = option("gru", "rnn: type of the cells", when=RNN)
-    order: Literal["bahdanau", "luong"] = option(
+    decoder_type: Literal["bahdanau", "luong"] = option(
         "bahdanau", "rnn: attention before each step of the decoder (bahdanau) or after it (luong)", when=RNN
     )
     input_feeding: bool = option(
-        False, "rnn, order=luong: the attentional hidden state is fed as input to the next step", when=RNN
+        False, "rnn, decoder_type=luong: the attentional hidden state is fed as input to the next step", when=RNN
     )
     attention_scope: Literal["global", "local-m", "local-p", "none"] = option(
         "global", "rnn: attention to the whole source, to a window (local-m, local-p), or none", when=RNN
@@ -183,8 +183,8 @@ class TranslationConfig(TrainingConfig):
         if self.shared_vocab and self.target_tokenizer not in (None, self.tokenizer):
             why = "needs shared_vocab=off; shared_vocab=on is one tokenizer for both languages"
             raise self.error("target_tokenizer", why)
-        if self.input_feeding and self.order != "luong":
-            why = "needs order=luong; with order=bahdanau the context is an input of the same step"
+        if self.input_feeding and self.decoder_type != "luong":
+            why = "needs decoder_type=luong; with decoder_type=bahdanau the context is an input of the same step"
             raise self.error("input_feeding", why)
 
     def resolve(self) -> TranslationConfig:
