@@ -69,6 +69,8 @@ CLOCK = {"time", "train_seconds", "seconds", "tokens_per_second"}
 SINGLE = {"lr", "grad_norm", "epoch"}
 # Training metrics of version 0.1 in another unit: the number of right answers is now `accuracy`, in percent.
 REPLACED = {"right"}
+# Metrics of version 0.1 that have another name.
+RENAMED = {"exact": "exact_match"}
 # Counts of version 0.1 that have another name.
 COUNTS = {"sentences": "num_examples"}
 # Fields that repeat the input, or a path.
@@ -128,7 +130,7 @@ def read_metrics(path: Path) -> dict[str, Any]:
         point = json.loads(line)
         step = point.pop("step")
         for name, value in point.pop("valid", {}).items():
-            found[f"valid {name} at step {step}"] = value
+            found[f"valid {RENAMED.get(name, name)} at step {step}"] = value
         for name, value in point.items():
             covered = f"step {step}" if name in SINGLE else f"steps {before}-{step}"
             found |= {} if name in CLOCK else {f"{name} at {covered}": value}

@@ -42,7 +42,7 @@ def row(name: str, folder: Path) -> dict[str, Any]:
         "sequences": trained["steps"] * RunFolder.open(folder).read_record()["config"]["batch_size"],
         "minutes": trained["minutes"],
         "bits at 20": training_lengths["bits"],
-        "right of 2,000 at 20": round(training_lengths["exact"] * NUM_SEQUENCES / 100),
+        "right of 2,000 at 20": round(training_lengths["exact_match"] * NUM_SEQUENCES / 100),
     }
     for length in LENGTHS:
         values[f"wrong at {length}"] = _wrong(_evaluate(machine, 20, length))

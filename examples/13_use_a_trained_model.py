@@ -34,5 +34,5 @@ for letter, log_prob in zip([*"rbts", "end"], wrong.token_log_probs, strict=True
 
 tests = get_recipe("reverse").load_data(translator.config).tests["test"]
 report = translator.evaluate(tests)
-print(f"\nevaluate: {report.metrics['exact']:.1f} % of {report.num_examples} test strings are correct,", end=" ")
+print(f"\nevaluate: {report.metrics['exact_match']:.1f} % of {report.num_examples} test strings are correct,", end=" ")
 print(f"alignment error rate {report.metrics['aer']:.3f}")

@@ -46,7 +46,9 @@ def print_report(translator: Translator, limit: int | None) -> None:
     names = {"test": "new dates and years in known formats", "patterns": "new formats"}
     for split, pairs in tests.items():
         metrics = translator.evaluate(list(pairs)[:limit]).metrics
-        print(f"{metrics['exact']:6.2f} % exactly right, alignment error rate {metrics['aer']:.3f}: {names[split]}")
+        print(
+            f"{metrics['exact_match']:6.2f} % exactly right, alignment error rate {metrics['aer']:.3f}: {names[split]}"
+        )
 
 
 def print_weights(translator: Translator) -> None:

@@ -32,7 +32,7 @@ SHARED_OPTIONS: dict[str, dict[str, Any]] = {
     "reverse": {"max_length": 40, "hidden_dim": 128, "embed_dim": 64, "dropout": 0.0, "steps": 3000, "lr": 3e-3},
     "multi30k": {**SMALL_RNN, **TRAINING, "dropout": 0.3, "vocab_size": 8000, "average_last": 0, "beam_size": 1},
 }
-QUALITY_METRIC = {"reverse": "exact", "multi30k": "bleu"}
+QUALITY_METRIC = {"reverse": "exact_match", "multi30k": "bleu"}
 POSITIONS = ("first word", "first quarter", "second quarter", "third quarter", "fourth quarter", "last word")
 COLORS = {"without attention": "#D55E00", "with attention": "#0072B2"}
 

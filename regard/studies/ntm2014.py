@@ -85,7 +85,15 @@ def ntm2014(out: Path, name: str, values: dict[str, Any], log: LogFn, parts: Seq
     if "copy" in parts:
         _plot_memory(out)
     rows.sort(key=lambda row: list(ALGORITHM_TRIALS).index(row["task"]))
-    columns = {"task": "", "model": "", "tried": "", "bits": ".3f", "best": ".2f", "errors": ".3f", "exact": ".1f"}
+    columns = {
+        "task": "",
+        "model": "",
+        "tried": "",
+        "bits": ".3f",
+        "best": ".2f",
+        "errors": ".3f",
+        "exact_match": ".1f",
+    }
     columns |= {"memory_rows": ",", "sequences": ",", "minutes": ".0f", "paper": ""}
     table = format_markdown_table(rows, columns)
     (out / "table.md").write_text(table + "\n", encoding="utf-8")

@@ -49,7 +49,7 @@ def run_trial(
 
     Example:
         row = run_trial("dates", "runs/dates", ["steps=200"], split="test")
-        row["exact"], row["minutes"]
+        row["exact_match"], row["minutes"]
     """
     folder = Path(out)
     config = make_config(name, overrides, **values)  # refuses invalid options first of all

@@ -171,7 +171,7 @@ def evaluate(
         A report for each split.
 
     Example:
-        evaluate("runs/dates", limit=100)["test"].metrics["exact"]
+        evaluate("runs/dates", limit=100)["test"].metrics["exact_match"]
     """
     predictor: Predictor[Any, Any, Any] = load(folder, device)
     splits = get_recipe(recipe_name(folder)).load_data(predictor.config).select(split)

@@ -30,7 +30,7 @@ def test_the_same_as_json(backwards):
     assert set(answer["splits"]) == {"valid"}
     report = answer["splits"]["valid"]
     assert report["num_examples"] == 50
-    assert report["metrics"]["exact"] > 90
+    assert report["metrics"]["exact_match"] > 90
     assert report["tables"]["by_length"][0]["sentences"] == 50
     assert answer["options"]["beam_size"] == 2
 
@@ -39,7 +39,7 @@ def test_files_of_ones_own(backwards, tmp_path):
     file = tmp_path / "a.tsv"
     file.write_text("cba\tabc\nzzz\txyz\n", encoding="utf-8")
     answer = json.loads(call("evaluate", backwards, file, "--columns", "1,0", "--json").stdout)
-    assert answer["splits"]["files"]["metrics"]["exact"] == 50
+    assert answer["splits"]["files"]["metrics"]["exact_match"] == 50
     file.write_text("abcdefg\tgfedcba\n", encoding="utf-8")
     assert_refused(
         call("evaluate", backwards, file), f"regard: {file}, line 1: the text has 7 tokens, but this model takes 4"

@@ -17,7 +17,7 @@ def test_info(backwards):
     assert "hidden_dim=48" in answer.stdout
     assert "cell_type=" not in answer.stdout, "only settings that are not the recipe's"
     assert rows["step"].endswith("150 of 150")
-    assert "exact" in rows["best"]
+    assert "exact_match" in rows["best"]
     assert "tokens/s" in rows["speed"]
     assert "weights/average.safetensors" in rows["weights"]
     assert "bytes" in rows["run.json"]

@@ -17,7 +17,7 @@ from tests.cli.conftest import SMALL, TINY
 def test_training_reports_its_folder_and_scores(trained):
     folder, answer, log = trained
     assert answer["run"] == str(folder)
-    assert (answer["step"], answer["interrupted"], answer["monitor"]) == (150, False, "exact")
+    assert (answer["step"], answer["interrupted"], answer["monitor"]) == (150, False, "exact_match")
     assert answer["best"] > 90
     assert "training reverse in " in log
     assert "step 150   validation" in log
@@ -309,6 +309,6 @@ def test_show_lists_the_allowed_values():
         "[bpe, unigram, char, word;",
         "[bahdanau, luong;",
         "[gru, lstm;",
-        "[loss, perplexity, bleu, chrf, exact;",
+        "[loss, perplexity, bleu, chrf, exact_match;",
     ):
         assert values in output

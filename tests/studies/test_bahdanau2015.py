@@ -48,7 +48,12 @@ def test_gradients_are_those_of_each_sentence_alone(translator):
 
 def test_the_study_reports_shares_and_norms(tmp_path, monkeypatch):
     def run_trial(name, folder, **options):
-        return {"exact": 50.0, "parameters": 9, "minutes": 0.1, "by_length": [{"from": 1, "to": 9, "exact": 50.0}]}
+        return {
+            "exact_match": 50.0,
+            "parameters": 9,
+            "minutes": 0.1,
+            "by_length": [{"from": 1, "to": 9, "exact_match": 50.0}],
+        }
 
     gradients = iter([study.PositionGradients([1.0] * 6, [1e-7] * 6), study.PositionGradients([1.0] * 6, [0.25] * 6)])
     monkeypatch.setattr(study, "run_trial", run_trial)

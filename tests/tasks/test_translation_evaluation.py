@@ -25,8 +25,8 @@ def test_bleu_equals_sacrebleu():
     assert metrics["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [references]).score)
     assert "tok:13a" in metrics["bleu_signature"]
     assert f"version:{sacrebleu.__version__}" in metrics["chrf_signature"]
-    assert metrics["exact"] == 0
-    assert corpus_metrics(answers, answers, make_config("translation"))["exact"] == 100
+    assert metrics["exact_match"] == 0
+    assert corpus_metrics(answers, answers, make_config("translation"))["exact_match"] == 100
 
 
 def test_chinese_is_tokenized_into_characters():
@@ -116,8 +116,8 @@ def test_bleu_tokenizer_none():
 
 def test_references_are_normalized_like_the_training_text():
     small = make_config("translation", ["lowercase=on", "nfkc=on"])
-    assert corpus_metrics(["abc d"], ["ＡＢＣ  D"], small)["exact"] == 100
-    assert corpus_metrics(["abc"], ["ABC"], make_config("translation"))["exact"] == 0
+    assert corpus_metrics(["abc d"], ["ＡＢＣ  D"], small)["exact_match"] == 100
+    assert corpus_metrics(["abc"], ["ABC"], make_config("translation"))["exact_match"] == 0
 
 
 def test_length_groups_add_up_to_all_sentences():
@@ -129,7 +129,7 @@ def test_length_groups_add_up_to_all_sentences():
     assert [(row["from"], row["to"], row["sentences"]) for row in table] == [
         (1, 10, 2), (11, 20, 2), (21, 30, 1), (51, 60, 2), (61, None, 2),
     ]  # fmt: skip
-    assert all(row["exact"] == 100 for row in table)
+    assert all(row["exact_match"] == 100 for row in table)
     letters = metrics_by_length(["abcdefghijk"], ["x"], ["x"], make_config("reverse"))
     assert letters[0]["from"] == 11
 
@@ -153,7 +153,9 @@ def test_evaluate_returns_all_metrics(any_translator):
     answers = any_translator.translate([pair.source for pair in pairs])
     references = [pair.target for pair in pairs]
     assert metrics["sentences"] == sum(row["sentences"] for row in metrics["by_length"]) == 12
-    assert metrics["exact"] == pytest.approx(100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12)
+    assert metrics["exact_match"] == pytest.approx(
+        100 * sum(a == r for a, r in zip(answers, references, strict=True)) / 12
+    )
     assert metrics["bleu"] == pytest.approx(sacrebleu.corpus_bleu(answers, [references], tokenize="char").score)
     assert metrics["aer"] == pytest.approx(error_rate(any_translator, pairs, metrics["aer_layer"], metrics["aer_head"]))
     every = [

@@ -22,7 +22,7 @@ from regard.tasks.predictor import AttentionMap, Prediction, Predictor, Report
 
 __all__ = ["AlgorithmPredictor", "bits_per_sequence", "optimal_cost"]
 
-METRICS = ("bits", "best", "errors", "exact", "loss")
+METRICS = ("bits", "best", "errors", "exact_match", "loss")
 
 
 class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
@@ -150,7 +150,7 @@ class AlgorithmPredictor(Predictor[Tensor, Mapping[str, int], Prediction]):
             "wrong_bits": num_wrong,
             "target_bits": num_bits,
             "errors": 100 * num_wrong / max(num_bits, 1),
-            "exact": 100 * wrong.count(0) / num_sequences,
+            "exact_match": 100 * wrong.count(0) / num_sequences,
             "loss": math.log(2) * bits * num_sequences / max(num_bits, 1),
         }
 

@@ -60,7 +60,7 @@ class AlgorithmTask(Task[AlgorithmConfig, AlgorithmProcessor, Mapping[str, int],
         Metric("bits", "cost, bits per sequence", lower_is_better=True, format=".4f"),
         Metric("best", "best possible, bits per sequence", lower_is_better=True, format=".4f"),
         Metric("errors", "wrong bits, %", lower_is_better=True, format=".3f"),
-        Metric("exact", "sequences without a wrong bit, %", format=".1f"),
+        Metric("exact_match", "sequences without a wrong bit, %", format=".1f"),
         Metric("loss", "loss, nats per bit", lower_is_better=True, format=".4f"),
     )
 

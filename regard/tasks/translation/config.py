@@ -37,11 +37,7 @@ class TranslationConfig(TrainingConfig):
         512
     """
 
-    monitor: str = option(
-        "loss",
-        f"{MONITOR_HELP} (exact: share of exact matches)",
-        choices=("loss", "perplexity", "bleu", "chrf", "exact"),
-    )
+    monitor: str = option("loss", MONITOR_HELP, choices=("loss", "perplexity", "bleu", "chrf", "exact_match"))
     # data
     train_files: tuple[str, ...] = option((), "training files: source and target, or one .tsv or .jsonl", path=True)
     valid_files: tuple[str, ...] = option((), "validation files, which select the best weights", path=True)
@@ -287,7 +283,7 @@ CONFIG_CLASSES = {"translation": TranslationConfig}
 OPTION_CLASSES = {"translation": {"predict": TranslateOptions, "evaluate": EvaluateOptions, "explain": ExplainOptions}}
 
 TEXTS = "monitor=bleu average_last=5 beam_size=5"
-CHARACTERS = "monitor=exact tokenizer=char shared_vocab=off beam_size=1 label_smoothing=0"
+CHARACTERS = "monitor=exact_match tokenizer=char shared_vocab=off beam_size=1 label_smoothing=0"
 SYLLABLES = f"{CHARACTERS} target_tokenizer=word hidden_dim=256 embed_dim=128"
 PERIODS = "validate_every=250 save_every=250 schedule=cosine"
 TRANSFORMER_TINY = (

@@ -35,7 +35,7 @@ LENGTH_BOUNDARIES = (10, 20, 30, 40, 50, 60)  # of the groups by source length, 
 METRICS = (
     Metric("bleu", "BLEU"),
     Metric("chrf", "chrF"),
-    Metric("exact", "exact match, %"),
+    Metric("exact_match", "exact match, %"),
     Metric("aer", "alignment error rate", lower_is_better=True, format=".4f"),
     Metric("aer_posterior", "alignment error rate, posterior", lower_is_better=True, format=".4f"),
     Metric("loss", "nats per token", lower_is_better=True, format=".4f"),
@@ -129,7 +129,7 @@ def corpus_metrics(translations: Sequence[str], references: Sequence[str], confi
     bleu_score = bleu.corpus_score(list(translations), [references])
     return {
         "sentences": len(translations),
-        "exact": 100 * num_exact / max(len(translations), 1),
+        "exact_match": 100 * num_exact / max(len(translations), 1),
         "bleu": bleu_score.score,
         "bleu_signature": str(bleu.get_signature()),
         "brevity_penalty": bleu_score.bp,
@@ -214,7 +214,7 @@ def metrics_by_length(
         values = corpus_metrics([translations[i] for i in rows], [references[i] for i in rows], config)
         low = LENGTH_BOUNDARIES[group - 1] + 1 if group else 1
         high = LENGTH_BOUNDARIES[group] if group < len(LENGTH_BOUNDARIES) else None
-        table.append({"from": low, "to": high, **{name: values[name] for name in ("sentences", "exact", "bleu")}})
+        table.append({"from": low, "to": high, **{name: values[name] for name in ("sentences", "exact_match", "bleu")}})
     return table
 
 

@@ -178,7 +178,7 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
         hypotheses = predictor.search([pair.source for pair in batches.pairs], greedy)
         translations = [predictor.to_text(best[0] if best else None) for best in hypotheses]
         quality = corpus_metrics(translations, [pair.target for pair in batches.pairs], config)
-        names = ("exact",) if config.monitor == "exact" else ("bleu", "chrf")
+        names = ("exact_match",) if config.monitor == "exact_match" else ("bleu", "chrf")
         return metrics | {name: quality[name] for name in names}
 
 
