@@ -70,8 +70,8 @@ def average_weights(
     run: Run,
     last: Annotated[int, typer.Option(min=1, help="Number of weights, the newest.")] = 5,
     out: Annotated[Path | None, typer.Option(help="The new file; default: the run's weights/average.")] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Evaluate the old and the new weights on the validation split.")
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Also evaluate the model on the validation split, before and after.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,17 +79,17 @@ def average_weights(
 
     These are the weights of its validations if it was trained with average_last above 0, else of its checkpoints.
 
-    Example: regard average-weights runs/en-de --last 5 --check
+    Example: regard average-weights runs/en-de --last 5 --evaluate
     """
 
     folder = training.RunFolder.open(run)
     paths = _newest_weights(folder, last)
     target = folder.average if out is None else out
     scores: dict[str, Any] = {}
-    if check:
+    if evaluate:
         scores["before"] = _validation_scores(folder, folder.find_weights())
     training.save_weights(training.average_weights(paths.values()), target)
-    if check:
+    if evaluate:
         scores["after"] = _validation_scores(folder, target)
     steps = list(paths)
     if as_json:

@@ -55,7 +55,7 @@ def test_a_run_of_a_later_regard_is_refused(backwards, tmp_path):
 def test_average_of_the_last_weights(backwards, tmp_path):
     copy = shutil.copytree(backwards, tmp_path / "copy")
     (copy / "weights" / "average.safetensors").unlink()
-    answer = call("average-weights", copy, "--last", 2, "--check")
+    answer = call("average-weights", copy, "--last", 2, "--evaluate")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("averaged the weights of steps 100, 150 into ")
     assert [line.split()[0] for line in answer.stdout.splitlines()[-2:]] == ["before", "after"]
