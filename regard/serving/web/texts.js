@@ -48,7 +48,7 @@ export const TEXTS = {
     predict: '预测', translate: '翻译', classify: '分类', generate: '生成', fill: '填空',
     equation: '注意力公式', regression: '核回归',
     views: '页面', skip: '跳到正文', wait: '请稍候……', retry: '重试',
-    noModel: '这个服务没有加载模型。要使用模型，请带上训练好的运行目录启动：regard serve RUN',
+    noModel: '这个服务没有加载模型。要使用模型，请指定训练的输出目录：regard serve RUN',
     otherModel: '{name} 通过 /v1/ 提供：{capabilities}', token: '这个服务需要访问令牌：',
     modelWithHeads: '{name}：{kind}，{layers} 层 × {heads} 头，{parameters} 个参数', modelInfo: '{name}：{kind}，{parameters} 个参数',
     rnn: '带注意力的循环神经网络', transformer: 'Transformer',
