@@ -15,7 +15,7 @@ from unicodedata import east_asian_width
 
 import typer
 
-from regard.config import Option, format_conditions
+from regard.config import Option, format_conditions, load_translations
 from regard.files import replace_non_finite
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
-    "describe_option", "echo_text", "escape_controls", "line_breaks", "make_table", "print_blocks", "print_json",
-    "print_status", "print_summaries", "wrap_text",
+    "describe_group", "describe_option", "echo_text", "escape_controls", "line_breaks", "make_table", "print_blocks",
+    "print_json", "print_status", "print_summaries", "wrap_text",
 ]  # fmt: skip
 
 OPENING = "（【《〈「『“‘([{"  # what follows stays on the same line
@@ -77,8 +77,24 @@ def print_json(result: dict[str, Any], indent: int | None = 2) -> None:
 
 
 WORDS = {
-    "en": {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "default": "default: ", "when": "for "},
-    "zh": {"ge": "不小于", "gt": "大于", "le": "不大于", "lt": "小于", "default": "默认：", "when": "仅用于 "},
+    "en": {
+        "separator": "; ",
+        "ge": "at least",
+        "gt": "above",
+        "le": "at most",
+        "lt": "below",
+        "default": "default: ",
+        "when": "only with ",
+    },
+    "zh": {
+        "separator": "；",
+        "ge": "不小于",
+        "gt": "大于",
+        "le": "不大于",
+        "lt": "小于",
+        "default": "默认：",
+        "when": "仅当 ",
+    },
 }
 
 
@@ -101,7 +117,23 @@ def describe_option(item: Option, language: str = "en", *, with_allowed: bool = 
         facts.append(f"{words['default']}{item.format(item.default)}")
     if item.when:
         facts.append(f"{words['when']}{format_conditions(item.when)}")
-    return item.localized_help(language) + (f" [{'; '.join(facts)}]" if facts else "")
+    return item.localized_help(language) + (f" [{words['separator'].join(facts)}]" if facts else "")
+
+
+def describe_group(group: str, language: str = "en") -> str:
+    """The heading of the options that one class declares.
+
+    Args:
+        group: the name of the class
+        language: "en" or "zh"
+
+    Example:
+        >>> describe_group("TextClassificationConfig"), describe_group("VisualQAConfig")
+        ('Text classification options', 'Visual QA options')
+    """
+    first, *rest = re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]+", group.removesuffix("Config"))
+    words = [first, *(word if word.isupper() else word.lower() for word in rest), "options"]
+    return load_translations(language).get(f"Group.{group}", " ".join(words))
 
 
 def print_blocks(*parts: RenderableType) -> None:

@@ -14,7 +14,15 @@ import typer
 from regard import tasks, training
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.info import describe_best, describe_data
-from regard.cli.output import describe_option, make_table, print_blocks, print_json, print_status, print_summaries
+from regard.cli.output import (
+    describe_group,
+    describe_option,
+    make_table,
+    print_blocks,
+    print_json,
+    print_status,
+    print_summaries,
+)
 from regard.config import Option, split_override
 from regard.errors import ConfigError, UsageError
 from regard.training.logging import format_duration
@@ -164,7 +172,8 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
 
     titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang.value]
     for group in dict.fromkeys(item.group for item in options):
-        print_blocks(group, make_table([make_row(item) for item in options if item.group == group], titles), "")
+        rows = [make_row(item) for item in options if item.group == group]
+        print_blocks(describe_group(group, lang.value), make_table(rows, titles), "")
     if changed:
         typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang.value])
 

@@ -15,7 +15,7 @@ Schedule = Literal["constant", "inverse_sqrt", "cosine"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "bfloat16"]
 
-MONITOR_HELP = "metric that selects the best weights"
+MONITOR_HELP = "validation metric that selects the best weights"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +49,16 @@ class TrainingConfig(Config):
     )
     monitor: str = option("loss", MONITOR_HELP)
     keep_checkpoints: int = option(3, "number of checkpoints to keep", ge=1, resumable=True, neutral=True)
-    average_last: int = option(0, "number of last validations whose saved weights are averaged at the end", ge=0)
+    average_last: int = option(
+        0, "average the weights of the last validations, as many as given here, at the end; 0: off", ge=0
+    )
     seed: int = option(0, "seed of all random numbers", ge=0, lt=1 << 63)
-    device: DeviceName = option("auto", "auto: cuda, else mps, else cpu", neutral=True)
-    precision: Precision = option("float32", "dtype of matrix products")
+    device: DeviceName = option("auto", "device to train on; auto: cuda, else mps, else cpu", neutral=True)
+    precision: Precision = option("float32", "bfloat16: mixed precision with torch.autocast")
     compile: bool = option(False, "compile the model with torch.compile", neutral=True)
-    num_threads: int | None = option(None, "threads per process; a resumed run keeps its number", ge=1, neutral=True)
+    num_threads: int | None = option(
+        None, "CPU threads per process; none: as PyTorch chooses, or as before when resumed", ge=1, neutral=True
+    )
     tensorboard: bool = option(False, "also write TensorBoard files", resumable=True, neutral=True)
 
     def learning_rate(self, step: int) -> float:

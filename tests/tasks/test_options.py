@@ -147,6 +147,11 @@ def test_every_recipe_has_a_chinese_summary():
     assert all(recipe.summary_zh.endswith("。") for recipe in RECIPES.values())
 
 
+def test_every_group_of_options_has_a_chinese_heading():
+    groups = {key.removeprefix("Group.") for key in load_translations("zh") if key.startswith("Group.")}
+    assert groups == {item.group for recipe in RECIPES.values() for item in recipe.config_class.options()}
+
+
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_configs_survive_json(name):
     import json

@@ -34,17 +34,17 @@ class AlgorithmConfig(TrainingConfig):
     # model
     model: Literal["ntm", "lstm"] = option("ntm", "a Neural Turing Machine, or an LSTM without external memory")
     controller: Literal["lstm", "feedforward"] = option(
-        "lstm", "ntm: a controller with a recurrent state, or without", when=NTM
+        "lstm", "a controller with a recurrent state, or without", when=NTM
     )
     hidden_dim: int = option(100, "hidden size of the controller, or of an LSTM layer", ge=1)
-    num_layers: int = option(3, "lstm: number of layers", ge=1, when={"model": "lstm"})
-    memory_rows: int = option(128, "ntm: rows of the memory", ge=1, when=NTM)
-    memory_width: int = option(20, "ntm: size of a memory row", ge=1, when=NTM)
-    num_read_heads: int = option(1, "ntm: read heads", ge=1, when=NTM)
-    num_write_heads: int = option(1, "ntm: write heads", ge=1, when=NTM)
-    max_shift: int = option(1, "ntm: largest shift of a head in one step", ge=0, when=NTM)
+    num_layers: int = option(3, "number of layers", ge=1, when={"model": "lstm"})
+    memory_rows: int = option(128, "rows of the memory", ge=1, when=NTM)
+    memory_width: int = option(20, "size of a memory row", ge=1, when=NTM)
+    num_read_heads: int = option(1, "read heads", ge=1, when=NTM)
+    num_write_heads: int = option(1, "write heads", ge=1, when=NTM)
+    max_shift: int = option(1, "largest shift of a head in one step", ge=0, when=NTM)
     state_grad_clip: float | None = option(
-        1e4, "ntm: clipping value of gradients between steps; 10 in the paper", gt=0, infinite=True, when=NTM
+        1e4, "clipping value of gradients between steps; 10 in the paper", gt=0, infinite=True, when=NTM
     )
 
     def validate(self) -> None:

@@ -53,16 +53,16 @@ class CaptioningConfig(TrainingConfig):
     # loss
     label_smoothing: float = option(0.0, "label smoothing", ge=0, lt=1)
     doubly_stochastic_weight: float = option(
-        0.0, "soft: weight of the doubly stochastic penalty", ge=0, when={"attention_scope": "soft"}
+        0.0, "weight of the doubly stochastic penalty", ge=0, when={"attention_scope": "soft"}
     )
     soft_fraction: float = option(
-        0.5, "hard: fraction of the training captions that use soft attention", ge=0, le=1, when=HARD
+        0.5, "fraction of the training captions that use soft attention", ge=0, le=1, when=HARD
     )
     soft_warmup: float = option(
-        0.5, "hard: initial fraction of the training in which all captions use soft attention", ge=0, le=1, when=HARD
+        0.5, "initial fraction of the training in which all captions use soft attention", ge=0, le=1, when=HARD
     )
-    entropy_bonus: float = option(0.01, "hard: weight of the entropy of the attention", ge=0, when=HARD)
-    reward_discount: float = option(0.5, "hard: discount of the rewards of later words", ge=0, le=1, when=HARD)
+    entropy_bonus: float = option(0.01, "weight of the entropy of the attention", ge=0, when=HARD)
+    reward_discount: float = option(0.5, "discount of the rewards of later words", ge=0, le=1, when=HARD)
     # search
     beam_size: int = option(1, "size of the beam; 1: greedy search", ge=1)
     length_penalty: float = option(1.0, "strength of the length penalty; above 0 prefers longer captions", ge=0)

@@ -57,24 +57,20 @@ class TextClassificationConfig(TrainingConfig):
     pooling: Literal["attention", "average", "max"] = option(
         "attention", "pooling of words to a sentence and of sentences to a document"
     )
-    score: str = option("additive", "attention: score of a word; `regard mechanisms --kind score`", when=ATTENTION)
+    score: str = option("additive", "score of a word; `regard mechanisms --kind score`", when=ATTENTION)
     normalize: str | None = option(
-        None, "attention: how scores become weights; `regard mechanisms --kind normalizer`", when=ATTENTION
+        None, "how scores become weights; `regard mechanisms --kind normalizer`", when=ATTENTION
     )
     embed_dim: int = option(100, "size of a word embedding; mixed: size of every layer", ge=1)
-    hidden_dim: int = option(
-        100, "hierarchical: size of a GRU state, both directions together", ge=1, when=HIERARCHICAL
-    )
+    hidden_dim: int = option(100, "size of a GRU state, both directions together", ge=1, when=HIERARCHICAL)
     layer_types: tuple[str, ...] = option(
-        ("cnn", "attention", "gru"), "mixed: the layers in order: attention, cnn, gru or lstm", when=MIXED
+        ("cnn", "attention", "gru"), "the layers in order: attention, cnn, gru or lstm", when=MIXED
     )
-    num_heads: int = option(4, "mixed: attention heads", ge=1, when=MIXED)
+    num_heads: int = option(4, "attention heads", ge=1, when=MIXED)
     ffn_dim: int | None = option(
-        None, "mixed: inner size of the feed-forward network; auto: 4 x embed_dim", ge=1, when=MIXED, auto=True
+        None, "inner size of the feed-forward network; auto: 4 x embed_dim", ge=1, when=MIXED, auto=True
     )
-    max_span: int = option(
-        256, "mixed: words encoded together; a longer document is encoded in spans", ge=1, when=MIXED
-    )
+    max_span: int = option(256, "words encoded together; a longer document is encoded in spans", ge=1, when=MIXED)
     dropout: float = option(0.4, "dropout probability", ge=0, lt=1)
 
     def validate(self) -> None:

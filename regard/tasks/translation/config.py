@@ -42,18 +42,18 @@ class TranslationConfig(TrainingConfig):
     train_files: tuple[str, ...] = option((), "training files: source and target, or one .tsv or .jsonl", path=True)
     valid_files: tuple[str, ...] = option((), "validation files, which select the best weights", path=True)
     test_files: tuple[str, ...] = option((), "test files, the default of `regard evaluate`", path=True)
-    columns: tuple[str, ...] = option((), "columns of a .tsv (0,1) or keys of a .jsonl (source,target)")
+    columns: tuple[str, ...] = option(
+        (), "columns of source and target in a .tsv, such as 0,1, or their keys in a .jsonl"
+    )
     data_dir: str | None = option(
-        None,
-        "folder with the recipe's data; download: fetch it (recipes multi30k, multi30k-tok, tatoeba-*, g2p)",
-        path=True,
+        None, "folder of a dataset; or download, for the recipes multi30k, multi30k-tok, tatoeba-* and g2p", path=True
     )
     language_pair: str | None = option(
-        None, "source and target language, such as en-de; selects data and BLEU tokenizer"
+        None, "source and target language, such as en-de; selects the files of a dataset and the BLEU tokenizer"
     )
     max_length: int = option(256, "maximum length of a sentence in tokens", ge=1)
     overflow: Literal["drop", "truncate", "error"] = option(
-        "drop", "what to do with longer sentences; their number is printed"
+        "drop", "what to do with sentences longer than max_length; their number is printed"
     )
     streaming: bool = option(False, "read the training files in every epoch instead of holding them in memory")
     # tokens
@@ -62,16 +62,16 @@ class TranslationConfig(TrainingConfig):
         None, "type of the target tokenizer; auto: that of the source", inherit=True, auto=True
     )
     vocab_size: int = option(8000, "maximum size of a vocabulary", ge=1, inherit=True)
-    shared_vocab: bool = option(True, "one tokenizer for both languages", inherit=True)
+    shared_vocab: bool = option(True, "one tokenizer and one vocabulary for both languages", inherit=True)
     bpe_dropout: float = option(
         0.0, "probability of skipping a BPE merge in training (Provilkov et al. 2020)", ge=0, lt=1
     )
     nfkc: bool = option(
-        False, "NFKC Unicode normalization: full-width letters and the like become the usual ones", inherit=True
+        False, "apply NFKC Unicode normalization, which makes full-width letters normal ones", inherit=True
     )
     lowercase: bool = option(False, "convert all text to lower case", inherit=True)
     batch_tokens: int = option(
-        4096, "tokens per batch with padding: number of sentences times length of the longest", ge=1
+        4096, "tokens per batch, including padding: number of sentences times length of the longest", ge=1
     )
     # model
     model: Literal["rnn", "transformer"] = option("rnn", "architecture of encoder and decoder")
@@ -90,53 +90,55 @@ class TranslationConfig(TrainingConfig):
     )
     score: _Text = option(
         None,
-        "score function of cross-attention; auto: additive (rnn), scaled-dot (transformer); `regard mechanisms"
-        " --kind score` lists them",
+        "score function of cross-attention, from decoder to encoder; auto: additive (rnn), scaled-dot (transformer);"
+        " all: `regard mechanisms --kind score`",
         auto=True,
     )
     normalize: str | None = option(
         None,
-        "normalizer of cross-attention (softmax, sparsemax, ...); auto: the default of the score function;"
-        " `regard mechanisms --kind normalizer` lists them",
+        "function that turns scores of cross-attention into weights, such as softmax, sparsemax or sample (hard"
+        " attention); auto: softmax for most score functions; all: `regard mechanisms --kind normalizer`",
         auto=True,
     )
-    hidden_dim: _Size = option(None, "rnn: size of the decoder's state; auto: 256", ge=1, when=RNN, auto=True)
+    hidden_dim: _Size = option(None, "size of the decoder's state; auto: 256", ge=1, when=RNN, auto=True)
     encoder_hidden_dim: int | None = option(
-        None, "rnn: size of the encoder's state in one direction; auto: hidden_dim / 2", ge=1, when=RNN, auto=True
+        None, "size of the encoder's state in one direction; auto: hidden_dim / 2", ge=1, when=RNN, auto=True
     )
-    bidirectional: bool = option(True, "rnn: bidirectional encoder", when=RNN)
-    cell_type: Literal["gru", "lstm"] = option("gru", "rnn: type of the cells", when=RNN)
+    bidirectional: bool = option(True, "whether the encoder reads in both directions", when=RNN)
+    cell_type: Literal["gru", "lstm"] = option("gru", "type of the recurrent cells", when=RNN)
     decoder_type: Literal["bahdanau", "luong"] = option(
-        "bahdanau", "rnn: attention before each step of the decoder (bahdanau) or after it (luong)", when=RNN
+        "bahdanau",
+        "decoder of Bahdanau et al. (2015), attention before each recurrent step, or of Luong et al. (2015), after it",
+        when=RNN,
     )
     input_feeding: bool = option(
-        False, "rnn, decoder_type=luong: the attentional hidden state is fed as input to the next step", when=RNN
+        False, "feed the output of attention to the next step (Luong et al. 2015); needs decoder_type=luong", when=RNN
     )
     attention_scope: Literal["global", "local-m", "local-p", "none"] = option(
-        "global", "rnn: attention to the whole source, to a window (local-m, local-p), or none", when=RNN
+        "global",
+        "attention to the whole source (global), to a window of it (local-m, local-p: Luong et al. 2015), or none",
+        when=RNN,
     )
-    window_radius: int = option(4, "rnn: radius of the window of local attention", ge=1, when=RNN)
-    num_heads: int = option(8, "transformer: attention heads", ge=1, when=TRANSFORMER)
+    window_radius: int = option(4, "window radius for attention_scope=local-m and local-p", ge=1, when=RNN)
+    num_heads: int = option(8, "attention heads", ge=1, when=TRANSFORMER)
     ffn_dim: int | None = option(
-        None,
-        "transformer: inner size of the feed-forward networks; auto: 4 x embed_dim",
-        ge=1,
-        when=TRANSFORMER,
-        auto=True,
+        None, "inner size of the feed-forward networks; auto: 4 x embed_dim", ge=1, when=TRANSFORMER, auto=True
     )
-    norm_first: bool = option(False, "transformer: layer norm before each sublayer, not after it", when=TRANSFORMER)
+    norm_first: bool = option(
+        False, "layer norm before each sublayer (pre-norm) instead of after it (post-norm)", when=TRANSFORMER
+    )
     self_score: str | None = option(
-        None, "transformer: score function of self-attention; auto: scaled-dot", when=TRANSFORMER, auto=True
+        None, "score function of self-attention; auto: scaled-dot", when=TRANSFORMER, auto=True
     )
     self_normalize: str | None = option(
         None,
-        "transformer: normalizer of self-attention; auto: the default of the score function",
+        "function that turns scores of self-attention into weights; auto: as for normalize",
         when=TRANSFORMER,
         auto=True,
     )
     positions: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = option(
         "sinusoidal",
-        "transformer: position encoding, added to embeddings (sinusoidal, learned), in the score of self-attention"
+        "position encoding, added to embeddings (sinusoidal, learned), in the score of self-attention"
         " (rotary, alibi, relative), or none",
         when=TRANSFORMER,
     )
@@ -144,18 +146,20 @@ class TranslationConfig(TrainingConfig):
     label_smoothing: float = option(0.1, "label smoothing", ge=0, lt=1)
     entropy_bonus: float = option(
         0.01,
-        "normalize=sample (hard attention, trained by REINFORCE): weight of the attention entropy in the loss",
+        "with normalize=sample, hard attention trained by REINFORCE: weight of the entropy of attention in the loss",
         ge=0,
     )
     reward_discount: float = option(
         0.5,
-        "normalize=sample: discount factor in the reward, the sum of the log-probabilities of the tokens that follow",
+        "with normalize=sample: discount factor of the reward, which sums the log-probabilities of later tokens",
         ge=0,
         le=1,
     )
     # decoding
     beam_size: int = option(5, "beam size; 1 is greedy search", ge=1)
-    length_penalty: float = option(1.0, "values above 0 prefer longer translations", ge=0)
+    length_penalty: float = option(
+        1.0, "exponent of the length norm in beam search; larger values prefer longer translations", ge=0
+    )
     bleu_tokenizer: BleuTokenizer = option(
         "auto",
         "tokenizer of BLEU; auto: zh if the target language of language_pair is Chinese, char if it is ja, ko or th,"

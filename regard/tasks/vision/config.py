@@ -26,9 +26,9 @@ class VisionConfig(TrainingConfig):
     num_distractors: int = option(8, "fragments of other digits in a scene", ge=0)
     batch_size: int = option(32, "images in a batch", ge=1)
     # model
-    score: str = option("additive", "attention: score of a cell; `regard mechanisms --kind score`", when=ATTENTION)
+    score: str = option("additive", "score of a cell; `regard mechanisms --kind score`", when=ATTENTION)
     normalize: str | None = option(
-        None, "attention: how scores become weights; `regard mechanisms --kind normalizer`", when=ATTENTION
+        None, "how scores become weights; `regard mechanisms --kind normalizer`", when=ATTENTION
     )
     conv_channels: int = option(16, "channels of the first convolution", ge=1, inherit=True)
     feature_dim: int = option(64, "size of a feature vector of the backbone", ge=1, inherit=True)
@@ -51,7 +51,7 @@ class ImageClassificationConfig(VisionConfig):
 
     pooling: Literal["attention", "average", "max"] = option("attention", "pooling of the grid to one vector")
     learned_queries: Literal["none", "one", "each"] = option(
-        "one", "attention: no query (additive score only), one learned query, or one for each class", when=ATTENTION
+        "one", "no query (additive score only), one learned query, or one for each class", when=ATTENTION
     )
 
 
