@@ -32,6 +32,15 @@ def as_tensor(value: Tensor | NDArray[Any]) -> Tensor:
     return value if isinstance(value, Tensor) else torch.as_tensor(np.array(value, order="C"))
 
 
+def check_axes(caller: str, tensor: Tensor, axis_names: str) -> None:
+    """Check that a tensor has these axes and is not empty."""
+    names = axis_names.split()
+    if tensor.dim() != len(names):
+        raise ShapeError(f"{caller} expects a tensor of shape ({', '.join(names)}), got {tuple(tensor.shape)}.")
+    if not tensor.numel():
+        raise ShapeError(f"{caller}: the tensor is empty, its shape is {tuple(tensor.shape)}.")
+
+
 def validate_array(caller: str, tensor: Tensor | NDArray[Any], axis_names: str, allow_nan: bool = True) -> Any:
     """Convert a tensor to an array of float32 or float64 and check its number of axes.
 
@@ -40,11 +49,7 @@ def validate_array(caller: str, tensor: Tensor | NDArray[Any], axis_names: str, 
         UsageError: infinite numbers, or NaN that is not allowed
     """
     tensor = as_tensor(tensor)
-    shape = ", ".join(axis_names.split())
-    if tensor.dim() != len(axis_names.split()):
-        raise ShapeError(f"{caller} expects a tensor of shape ({shape}), got {tuple(tensor.shape)}.")
-    if not tensor.numel():
-        raise ShapeError(f"{caller}: the tensor is empty, its shape is {tuple(tensor.shape)}.")
+    check_axes(caller, tensor, axis_names)
     single = tensor.is_floating_point() and tensor.dtype != torch.float64
     array = tensor.detach().cpu().to(torch.float32 if single else torch.float64).numpy()
     if np.isinf(array).any():
@@ -105,6 +110,21 @@ def validate_equal_sizes(caller: str, **sizes: int | None) -> None:
     if len(set(known.values())) > 1:
         values = ", ".join(f"{name} {size}" for name, size in known.items())
         raise ShapeError(f"{caller}: these sizes must be equal: {values}.")
+
+
+def validate_document(
+    caller: str,
+    tokens: Sequence[Sequence[str]],
+    weights: Sequence[Sequence[float]] | None,
+    sentence_weights: Sequence[float] | None,
+) -> tuple[list[list[float]], list[float]]:
+    """Return the weights of the words of each sentence and of the sentences; all are 0 if there is no attention."""
+    sizes = [len(words) for words in tokens]
+    if weights is None and sentence_weights is None:
+        return [[0.0] * size for size in sizes], [0.0] * len(sizes)
+    if [len(row) for row in weights or ()] != sizes or len(sentence_weights or ()) != len(sizes):
+        raise UsageError(f"{caller} requires one weight for each of {len(sizes)} sentences and for each of its words.")
+    return [list(map(float, row)) for row in weights or ()], list(map(float, sentence_weights or ()))
 
 
 class RegressionData(NamedTuple):

@@ -115,8 +115,8 @@ def test_quantized_weights_are_clamped():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"weights": torch.rand(1, 1, 2, 2)}, r"\(layers, heads, 4, 5\)"),
-        ({"next_tokens": [[NextToken("a", 1.0)]]}, "got 1 steps of next_tokens for 4 target tokens"),
+        ({"weights": torch.rand(1, 1, 2, 2)}, "target_tokens 4, steps_of_next_tokens 4, queries_of_weights 2"),
+        ({"next_tokens": [[NextToken("a", 1.0)]]}, "target_tokens 4, steps_of_next_tokens 1"),
         ({"best_path": [0]}, "tree and best_path"),
         ({"source": TokenizedSentence("", [], end=False)}, "source or the target has no tokens"),
     ],
@@ -232,17 +232,17 @@ def test_the_example_memory_copies_its_input():
 @pytest.mark.bare
 def test_inconsistent_memory_data_is_rejected():
     good = vars(copy_with_memory(torch.eye(4)))
-    with pytest.raises(ValueError, match="outputs must have 2 axes, the first of 8 steps"):
+    with pytest.raises(ValueError, match="steps_of_inputs 8, steps_of_outputs 3"):
         MemoryPageData(**{**good, "outputs": torch.rand(3, 4)})
-    with pytest.raises(ValueError, match="the inputs have no steps"):
+    with pytest.raises(ValueError, match=r"\(inputs\): the tensor is empty"):
         MemoryPageData(**{name: None if value is None else value[:0] for name, value in good.items()})
-    with pytest.raises(ValueError, match=r"read_weights must be \(8, 1, 12\)"):
+    with pytest.raises(ValueError, match="rows_of_read_weights 5, rows_of_write_weights 12"):
         MemoryPageData(**{**good, "read_weights": torch.rand(8, 1, 5)})
-    with pytest.raises(ValueError, match=r"read_vectors must be \(8, 1, 4\)"):
+    with pytest.raises(ValueError, match="read_heads_of_read_weights 1, read_heads_of_read_vectors 2"):
         MemoryPageData(**{**good, "read_vectors": torch.rand(8, 2, 4)})
-    with pytest.raises(ValueError, match=r"targets must be \(8, 4\) like the outputs, got \(8, 3\)"):
+    with pytest.raises(ValueError, match="outputs_of_outputs 4, outputs_of_targets 3"):
         MemoryPageData(**{**good, "targets": torch.rand(8, 3)})
-    with pytest.raises(ValueError, match=r"target_mask must have 1 axis, the first of 8 steps"):
+    with pytest.raises(ValueError, match=r"\(target_mask\) expects a tensor of shape \(steps\), got \(8, 1\)"):
         MemoryPageData(**{**good, "target_mask": torch.ones(8, 1).bool()})
     with pytest.raises(ValueError, match="no head 1 in write_weights, which has 1"):
         pages.memory_page(MemoryPageData(**good), heads=(0, 1))
@@ -269,7 +269,7 @@ def test_thumbnails_keep_the_maximum():
 
 @pytest.mark.bare
 def test_heads_and_tokens_must_match():
-    with pytest.raises(ValueError, match="2 query tokens and 2 key tokens for weights"):
+    with pytest.raises(ValueError, match="queries 3, query_tokens 2"):
         pages.head_grid(torch.rand(1, 1, 3, 3), ["a", "b"])
     with pytest.raises(ValueError, match=r"\(layers, heads, queries, keys\), got \(3, 3\)"):
         pages.head_grid(torch.rand(3, 3), ["a", "b", "c"])

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, UsageError
-from regard.viewing._arrays import as_image, resize_image
+from regard.errors import UsageError
+from regard.viewing import _arrays as arrays
 from regard.viewing.pages.page import HtmlPage, quantize_heads, quantize_uint16
 
 __all__ = ["build_thumbnails", "caption_page", "document_page", "head_grid"]
@@ -48,7 +48,11 @@ def head_grid(
         HtmlPage(... characters)
     """
     key_tokens = query_tokens if key_tokens is None else key_tokens
-    _validate_head_grid(weights, query_tokens, key_tokens)
+    arrays.check_axes("head_grid", weights, "layers heads queries keys")
+    if bool(((weights < 0) | (weights > MAX_WEIGHT)).any()):
+        raise UsageError("head_grid: weights must be from 0 to 1; pass weights, not scores.")
+    arrays.validate_equal_sizes("head_grid", queries=weights.shape[2], query_tokens=len(query_tokens))
+    arrays.validate_equal_sizes("head_grid", keys=weights.shape[3], key_tokens=len(key_tokens))
     thumbnails = build_thumbnails(weights)
     data = {
         "title": title,
@@ -106,18 +110,16 @@ def caption_page(
         >>> caption_page(torch.rand(32, 48, 3), ["a", "dog"], torch.rand(2, 4, 6), [0.9, 0.4])
         HtmlPage(... characters)
     """
-    if not tokens or len(tokens) != len(probabilities):
-        raise UsageError(
-            f"caption_page requires a probability for each word, got {len(probabilities)} for {len(tokens)} words."
-        )
-    if weights is not None and (weights.dim() != 3 or len(weights) != len(tokens)):
-        raise ShapeError(
-            f"caption_page expects weights ({len(tokens)} words, rows, columns), got {tuple(weights.shape)}."
-        )
-    pixels = as_image("caption_page", image)
+    if not tokens:
+        raise UsageError("caption_page requires at least one word.")
+    if weights is not None:
+        arrays.check_axes("caption_page", weights, "words rows columns")
+    sizes = {"probabilities": len(probabilities), "weights": None if weights is None else len(weights)}
+    arrays.validate_equal_sizes("caption_page", words=len(tokens), **sizes)
+    pixels = arrays.as_image("caption_page", image)
     if (ratio := MAX_IMAGE_SIDE / max(pixels.shape[:2])) < 1:
         height, width = (max(1, round(side * ratio)) for side in pixels.shape[:2])
-        pixels = resize_image(pixels, (height, width), mode="bilinear", antialias=True)
+        pixels = arrays.resize_image(pixels, (height, width), mode="bilinear", antialias=True)
     title = title or " ".join(tokens)
     data = {
         "title": title,
@@ -164,7 +166,9 @@ def document_page(
         >>> document_page([["so", "good"]], [[0.1, 0.9]], [1.0], probabilities={"pos": 0.97, "neg": 0.03})
         HtmlPage(... characters)
     """
-    _validate_document(tokens, weights, sentence_weights)
+    if not tokens or not all(tokens):
+        raise UsageError("document_page requires at least one sentence, and a word in every sentence.")
+    word_weights, shares = arrays.validate_document("document_page", tokens, weights, sentence_weights)
     label = next(iter(probabilities), "")
     data = {
         "title": title,
@@ -175,32 +179,11 @@ def document_page(
             {
                 "tokens": list(words),
                 "spaceBefore": [True] * len(words) if space_before is None else list(space_before[i]),
-                "weight": 0 if sentence_weights is None else float(sentence_weights[i]),
-                "weights": [0] * len(words) if weights is None else [float(weight) for weight in weights[i]],
+                "weight": shares[i],
+                "weights": word_weights[i],
             }
             for i, words in enumerate(tokens)
         ],
         "truncation": dict(truncation or {}),
     }
     return HtmlPage.build(title or label, ["document.js"], data, None, language, styles=["document.css"])
-
-
-def _validate_head_grid(weights: Tensor, query_tokens: Sequence[str], key_tokens: Sequence[str]) -> None:
-    if weights.dim() != 4 or not weights.numel():
-        raise ShapeError(f"head_grid expects weights (layers, heads, queries, keys), got {tuple(weights.shape)}.")
-    if bool(((weights < 0) | (weights > MAX_WEIGHT)).any()):
-        raise UsageError("head_grid: weights must be from 0 to 1; pass weights, not scores.")
-    if tuple(weights.shape[2:]) != (len(query_tokens), len(key_tokens)):
-        counts = f"{len(query_tokens)} query tokens and {len(key_tokens)} key tokens"
-        raise ShapeError(f"head_grid: got {counts} for weights {tuple(weights.shape)}.")
-
-
-def _validate_document(tokens: Sequence[Sequence[Any]], weights: Any, sentence_weights: Any) -> None:
-    if not tokens or not all(tokens):
-        raise UsageError("document_page requires at least one sentence, and a word in every sentence.")
-    if weights is None and sentence_weights is None:
-        return
-    if weights is None or sentence_weights is None or len(sentence_weights) != len(tokens):
-        raise UsageError(f"document_page requires weights and a sentence weight for {len(tokens)} sentences.")
-    if [len(row) for row in weights] != [len(row) for row in tokens]:
-        raise UsageError("document_page requires one weight for each word of every sentence.")

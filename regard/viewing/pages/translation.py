@@ -9,7 +9,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import ShapeError, UsageError
+from regard.errors import UsageError
+from regard.viewing._arrays import validate_equal_sizes
 from regard.viewing.pages.page import HtmlPage, quantize_heads
 
 __all__ = ["BeamNode", "NextToken", "TokenizedSentence", "TranslationPageData", "translation_page"]
@@ -141,21 +142,15 @@ class TranslationPageData:
         steps = len(self.target.tokens)
         if not steps or not self.source.tokens:
             raise UsageError("TranslationPageData: the source or the target has no tokens.")
-        if len(self.next_tokens) != steps:
-            raise UsageError(
-                f"TranslationPageData: got {len(self.next_tokens)} steps of next_tokens for {steps} target tokens."
-            )
         if len(self.best_path) != len(self.tree) or (self.tree and len(self.tree) < steps):
             raise UsageError(
                 f"TranslationPageData: tree and best_path need an entry for each of {steps} target tokens, "
                 f"but have {len(self.tree)} and {len(self.best_path)}."
             )
-        size = (steps, len(self.source.tokens))
-        if self.weights is not None and self.weights.shape[2:] != size:
-            raise ShapeError(
-                f"TranslationPageData: weights must be (layers, heads, {size[0]}, {size[1]}), "
-                f"got {tuple(self.weights.shape)}."
-            )
+        queries, keys = (None, None) if self.weights is None else self.weights.shape[2:]
+        sizes = {"steps_of_next_tokens": len(self.next_tokens), "queries_of_weights": queries}
+        validate_equal_sizes("TranslationPageData", target_tokens=steps, **sizes)
+        validate_equal_sizes("TranslationPageData", source_tokens=len(self.source.tokens), keys_of_weights=keys)
 
 
 def translation_page(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,24 @@ from torch import Tensor
 from regard.attention import Attention, Dropout, Mask, MultiHead, ScaledDot, attend
 from regard.attention.equation import default_normalizer
 from regard.errors import ShapeError, UsageError
+from regard.viewing import _arrays as arrays
 from regard.viewing.pages.page import HtmlPage
 
 __all__ = ["AttentionTrace", "MemoryPageData", "attention_walkthrough", "memory_page", "walkthrough_stages"]
 
 Stage = dict[str, Any]
 MAX_TOKENS = 64
-NUM_AXES = {"inputs": 2, "outputs": 2, "targets": 2, "target_mask": 1}  # of others 3
+MEMORY_AXES = {
+    "inputs": "steps inputs",
+    "outputs": "steps outputs",
+    "read_weights": "steps read_heads rows",
+    "write_weights": "steps write_heads rows",
+    "memory": "steps rows columns",
+    "add_vectors": "steps write_heads columns",
+    "read_vectors": "steps read_heads columns",
+    "targets": "steps outputs",
+    "target_mask": "steps",
+}
 
 
 @dataclass(frozen=True)
@@ -202,31 +214,13 @@ class MemoryPageData:
     target_mask: Bool[Tensor, " steps"] | None = None
 
     def __post_init__(self) -> None:
-        steps = len(self.inputs)
-        if not steps:
-            raise UsageError("MemoryPageData: the inputs have no steps.")
+        sizes: dict[str, dict[str, int]] = defaultdict(dict)
         for name, tensor in self.tensors().items():
-            num_axes = NUM_AXES.get(name, 3)
-            if tensor.dim() != num_axes or len(tensor) != steps or not tensor.numel():
-                axes = f"{num_axes} axes" if num_axes > 1 else "1 axis"
-                raise ShapeError(
-                    f"MemoryPageData: {name} must have {axes}, the first of {steps} steps, got {tuple(tensor.shape)}."
-                )
-        rows, columns = self.memory.shape[1:]
-        reads, writes = self.read_weights.shape[1], self.write_weights.shape[1]
-        expected = {
-            "read_weights": (steps, reads, rows),
-            "write_weights": (steps, writes, rows),
-            "add_vectors": (steps, writes, columns),
-            "read_vectors": (steps, reads, columns),
-            "targets": tuple(self.outputs.shape),
-        }
-        for name, tensor in self.tensors().items():
-            if tensor.shape != expected.get(name, tensor.shape):
-                reason = "like the outputs" if name == "targets" else f"for a memory of {(rows, columns)}"
-                raise ShapeError(
-                    f"MemoryPageData: {name} must be {expected[name]} {reason}, got {tuple(tensor.shape)}."
-                )
+            arrays.check_axes(f"MemoryPageData ({name})", tensor, MEMORY_AXES[name])
+            for axis, size in zip(MEMORY_AXES[name].split(), tensor.shape, strict=True):
+                sizes[axis][f"{axis}_of_{name}"] = size
+        for sizes_of_axis in sizes.values():
+            arrays.validate_equal_sizes("MemoryPageData", **sizes_of_axis)
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are not None, by name."""

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Shaped
 from torch import Tensor
 
-from regard.errors import UsageError
 from regard.viewing import _arrays as arrays
 from regard.viewing._text import text_width
 from regard.viewing.terminal import _screen as screen
@@ -63,14 +62,13 @@ def document(
         before a word: ▒ ▓ █ above 1/4, 1/2, 3/4 of the largest weight, 0.72
     """
     color, max_width = screen.resolve_options(color, width)
-    products = _document_weights(tokens, weights, sentence_weights)
+    word_weights, shares = arrays.validate_document("document", tokens, weights, sentence_weights)
+    products = [[share * weight for weight in row] for share, row in zip(shares, word_weights, strict=True)]
     vmax = max((weight for row in products for weight in row), default=0.0)
-    max_weight = max(sentence_weights, default=0.0) if sentence_weights is not None else 0.0
+    max_share = max(shares, default=0.0)
     lines = []
     for i, words in enumerate(tokens):
-        prefix = ""
-        if sentence_weights is not None:
-            prefix = f"{sentence_weights[i]:4.2f} {_render_bar(sentence_weights[i], max_weight)} "
+        prefix = "" if sentence_weights is None else f"{shares[i]:4.2f} {_render_bar(shares[i], max_share)} "
         spaces = space_before[i] if space_before is not None else [True] * len(words)
         pieces: list[tuple[bool, str, int]] = []  # space before, text, width
         for word, weight, has_space in zip(words, products[i], spaces, strict=True):
@@ -173,19 +171,6 @@ def regression_curve(
         panel = screen.render_weights(data.weights, vmax, min(max_width, 60), 15, color)
         lines += ["weights: queries down, keys to the right", *panel, screen.render_legend(vmax, color)]
     return "\n".join(screen.fit_lines(lines, max_width))
-
-
-def _document_weights(
-    tokens: Sequence[Sequence[str]], weights: Sequence[Sequence[float]] | None, sentence_weights: Sequence[float] | None
-) -> list[list[float]]:
-    if weights is None or sentence_weights is None:
-        return [[0.0] * len(words) for words in tokens]
-    if [len(row) for row in weights] != [len(row) for row in tokens] or len(sentence_weights) != len(tokens):
-        raise UsageError("document requires one weight for each sentence and for each of its words.")
-    return [
-        [sentence_weight * weight for weight in row]
-        for sentence_weight, row in zip(sentence_weights, weights, strict=True)
-    ]
 
 
 def _render_bar(weight: float, max_weight: float) -> str:
