@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -263,15 +264,17 @@ def learn_bandwidths(kernel: str, points: TrainingPoints) -> Float[Tensor, "feat
     if kernel == "average" or len(points.key) < 2:
         return spread
 
-    def error(width: Tensor) -> float:
-        return leave_one_out_error(kernel, width, points)
+    def error(width: Tensor, is_scaled: Tensor, factor: float) -> float:
+        return leave_one_out_error(kernel, torch.where(is_scaled, width * factor, width), points)
 
-    factor, best = _minimize(lambda f: error(f * spread), 1 / len(points.key), MAX_WIDTH, COMMON_STEP)
+    factor, best = _minimize(partial(error, spread, torch.tensor(True)), 1 / len(points.key), MAX_WIDTH, COMMON_STEP)
     width = factor * spread
     for _ in range(MAX_SWEEPS if len(width) > 1 else 0):
         before = best
-        for feature in range(len(width)):
-            width, best = _improve_feature(error, width, best, feature)
+        for is_scaled in torch.eye(len(width), dtype=torch.bool):
+            factor, lowest = _minimize(partial(error, width, is_scaled), 1 / 8, 8.0, FEATURE_STEP, tolerance=0.05)
+            if lowest < best:
+                width, best = torch.where(is_scaled, width * factor, width), lowest
         if before - best <= MIN_GAIN * before:
             break
     return width
@@ -307,20 +310,6 @@ def leave_one_out_error(kernel: str, width: Tensor, points: TrainingPoints) -> f
     predictions = torch.where(predictions.isnan(), average, predictions)
     error = (fraction * (predictions - y).square()).sum(0)
     return float((error / torch.where(variance > 0, variance, 1.0)).mean())
-
-
-def _improve_feature(
-    error: Callable[[Tensor], float], width: Tensor, best: float, feature: int
-) -> tuple[Tensor, float]:
-    """The widths with that of one feature changed, if the error falls."""
-
-    def scale_feature(factor: float) -> Tensor:
-        scaled = width.clone()
-        scaled[feature] *= factor
-        return scaled
-
-    factor, lowest = _minimize(lambda f: error(scale_feature(f)), 1 / 8, 8.0, FEATURE_STEP, tolerance=0.05)
-    return (scale_feature(factor), lowest) if lowest < best else (width, best)
 
 
 def _minimize(

@@ -159,8 +159,7 @@ class SortedNeighbors:
         extent = (points.key.amax(0) - points.key.amin(0)) / width
         self.axis = int(extent.argmax())
         order = points.key[:, self.axis].argsort()
-        self.rank = torch.empty_like(order)
-        self.rank[order] = torch.arange(len(order))
+        self.rank = order.argsort()
         self.points, self.score = TrainingPoints(points.key[order], points.value[order]), score
         self.coordinates = self.points.key[:, self.axis].contiguous()
         rounding = 1e-15 * self.coordinates.abs().amax()
@@ -275,8 +274,7 @@ class RangeSums:
     def __init__(self, key: Points, value: Values, width: float, curved: bool):
         self.width, self.curved = width, curved
         self.key, order = key.sort(stable=True)
-        self.rank = torch.empty_like(order)
-        self.rank[order] = torch.arange(len(order))
+        self.rank = order.argsort()
         # Of each level, the centers of the nodes (nodes,), and sums of v, t v and t^2 v, (moments, nodes, columns).
         self.levels = _build_levels(self.key, value[order], width, curved)
 
