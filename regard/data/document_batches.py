@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.documents import Document, DocumentSplitter, SplitDocument, Truncation
-from regard.data.parallel import MAX_LINE_NUMBERS, TextReport, format_line_numbers, pluralize
+from regard.data.parallel import MAX_LINE_NUMBERS, TextReport, describe_unknown, format_line_numbers, pluralize
 from regard.data.sources import BatchWithLabels, IntArray, ResumableBatches, data_fingerprint, shuffle, split_by_tokens
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import UNK_ID
@@ -175,8 +175,7 @@ class DocumentReport(TextReport):
             count = f"{pluralize(self.long_documents, 'document')} over {self.max_sentences:,} sentences truncated"
             parts.append(f"{count} ({lines}; {omitted})")
         if self.unknown:
-            percentage, verb = 100 * self.unknown / self.words, "is" if self.unknown == 1 else "are"
-            parts.append(f"{pluralize(self.unknown, 'word')} ({percentage:.1f} %) {verb} not in the vocabulary")
+            parts.append(describe_unknown(self.unknown, self.words, "word"))
         return "; ".join(parts) + "."
 
 

@@ -11,7 +11,15 @@ from regard.data.text_files import Paths, TextFiles, line_error, read_lines, sel
 from regard.data.vocabulary import UNK_ID
 from regard.errors import DataError
 
-__all__ = ["DataReport", "ParallelFiles", "SentencePair", "TextReport", "format_line_numbers", "pluralize"]
+__all__ = [
+    "DataReport",
+    "ParallelFiles",
+    "SentencePair",
+    "TextReport",
+    "describe_unknown",
+    "format_line_numbers",
+    "pluralize",
+]
 
 Links = tuple[tuple[int, int], ...]
 MAX_LINE_NUMBERS = 3  # line numbers that a report keeps of each reason, enough to find an example
@@ -246,9 +254,7 @@ class DataReport(TextReport):
             lines = self._format_lines(self.too_long_lines, self.too_long)
             parts.append(f"{self.too_long:,} over {self.max_length:,} tokens {outcome}{lines}")
         if self.unknown:
-            percentage, verb = 100 * self.unknown / max(self.tokens, 1), "is" if self.unknown == 1 else "are"
-            count = f"{self.unknown:,} of {pluralize(self.tokens, 'token')}"
-            parts.append(f"{count} ({percentage:.2g} %) {verb} not in the vocabulary")
+            parts.append(describe_unknown(self.unknown, self.tokens, "token"))
         return "; ".join(parts) + "."
 
     def _format_lines(self, line_numbers: list[int], total: int) -> str:
@@ -270,6 +276,22 @@ def pluralize(number: int, noun: str) -> str:
         ('1 document', '2,000 documents')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def describe_unknown(unknown: int, total: int, noun: str) -> str:
+    """Say how many tokens or words a vocabulary does not have.
+
+    Args:
+        unknown: how many it does not have.
+        total: how many there are.
+        noun: what they are, in the singular.
+
+    Example:
+        >>> describe_unknown(1, 20, "token")
+        '1 of 20 tokens (5 %) is not in the vocabulary'
+    """
+    verb = "is" if unknown == 1 else "are"
+    return f"{unknown:,} of {pluralize(total, noun)} ({100 * unknown / total:.2g} %) {verb} not in the vocabulary"
 
 
 def format_line_numbers(line_numbers: list[int], total: int) -> str:

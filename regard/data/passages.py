@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Generator, Tensor
 
-from regard.data.parallel import TextReport, pluralize
+from regard.data.parallel import TextReport, describe_unknown, pluralize
 from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fingerprint, shuffle, split_by_tokens
 from regard.data.text_files import Paths, TextFiles, read_lines
 from regard.data.tokenizer import RaggedArray, Tokenizer
@@ -92,7 +92,7 @@ class PassageReport(TextReport):
 
     Example:
         >>> print(PassageReport(read=2, passages=3, tokens=40, characters=170, unknown=4))
-        2 documents read (170 characters): 40 tokens in 3 passages; 4 tokens (10.0 %) are not in the vocabulary.
+        2 documents read (170 characters): 40 tokens in 3 passages; 4 of 40 tokens (10 %) are not in the vocabulary.
     """
 
     read: int = 0
@@ -105,8 +105,7 @@ class PassageReport(TextReport):
         size = f"{pluralize(self.read, 'document')} read ({pluralize(self.characters, 'character')})"
         parts = [f"{size}: {pluralize(self.tokens, 'token')} in {pluralize(self.passages, 'passage')}"]
         if self.unknown:
-            percentage, verb = 100 * self.unknown / self.tokens, "is" if self.unknown == 1 else "are"
-            parts.append(f"{pluralize(self.unknown, 'token')} ({percentage:.1f} %) {verb} not in the vocabulary")
+            parts.append(describe_unknown(self.unknown, self.tokens, "token"))
         return "; ".join(parts) + "."
 
 

@@ -209,7 +209,7 @@ def test_unknown_words_are_counted():
     words = Tokenizer.train(["a b"], model_type="word", vocab_size=10)
     report = DocumentBatches([Document("a b q q", "x"), Document("a b", "y")], words, DocumentSplitter()).report
     assert (report.words, report.unknown, report.as_dict()["unknown"]) == (6, 2, 2)
-    assert str(report) == "2 documents read, 2 used (6 words); 2 words (33.3 %) are not in the vocabulary."
+    assert str(report) == "2 documents read, 2 used (6 words); 2 of 6 words (33 %) are not in the vocabulary."
 
 
 def test_shards_make_up_the_batch():

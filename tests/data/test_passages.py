@@ -93,7 +93,7 @@ def test_unknown_words_and_characters_are_counted(tokenizer):
     report = PassageBatches(["one  two\nzzz"], tokenizer, length=50, max_tokens=500).report
     assert (report.unknown, report.tokens, report.characters) == (1, 4, 12)
     assert str(report) == (
-        "1 document read (12 characters): 4 tokens in 1 passage; 1 token (25.0 %) is not in the vocabulary."
+        "1 document read (12 characters): 4 tokens in 1 passage; 1 of 4 tokens (25 %) is not in the vocabulary."
     )
     by_letter = Tokenizer.train(["abc \n"], model_type="char", vocab_size=20)
     assert PassageBatches(["ab\nc"], by_letter, length=50, max_tokens=500).report.characters == 5
