@@ -227,7 +227,10 @@ def _convert_mask(
         mask, is_causal = None, True
     if mask is not None:
         mask = mask[..., : key.shape[-2]]
-        return (dense(mask), None) if mask.dtype == torch.bool else _split_additive_mask(mask)
+        if mask.dtype == torch.bool:
+            return dense(mask), None
+        visible = mask > torch.finfo(mask.dtype).min  # an additive mask: its least number hides a key
+        return dense(visible), torch.where(visible, mask, 0.0)
     queries, keys = query.shape[-2], key.shape[-2]
     if not is_causal or queries == 1:
         return None, None
@@ -239,12 +242,6 @@ def _convert_mask(
 def _get_version(mask: Tensor) -> int:
     """How often a tensor was changed; tensors of inference mode do not count it."""
     return 0 if mask.is_inference() else mask._version
-
-
-def _split_additive_mask(mask: Tensor) -> tuple[Mask | None, Tensor | None]:
-    """Split an additive mask: the lowest number of the dtype hides, other numbers are a bias."""
-    visible = mask > torch.finfo(mask.dtype).min
-    return dense(visible), torch.where(visible, mask, 0.0)
 
 
 def _repeat_kv(grouped: Tensor, query: Tensor) -> Tensor:

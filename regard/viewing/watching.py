@@ -43,11 +43,8 @@ class AttentionModules:
         for name, module in model.named_modules(remove_duplicate=False):
             self.aliases.setdefault(self.names[module], []).append(name)
         supported = huggingface.huggingface_attention_modules(model)
-        self.modules = [
-            module
-            for module in self.names
-            if isinstance(module, ATTENTION_TYPES) or _is_torch_multihead(module) or module in supported
-        ]
+        supported |= {m for m in self.names if isinstance(m, nn.MultiheadAttention) and is_torch_attention(m)}
+        self.modules = [m for m in self.names if isinstance(m, ATTENTION_TYPES) or m in supported]
         self.layer_numbers = {self.names[module]: layer for layer, module in enumerate(self.modules)}
 
     def find_name(self, module: nn.Module | None) -> str | None:
@@ -66,10 +63,6 @@ class AttentionModules:
     def get_layer_number(self, name: str) -> int:
         """The number of a module; a new name gets the next number."""
         return self.layer_numbers.setdefault(name, len(self.layer_numbers))
-
-
-def _is_torch_multihead(module: nn.Module) -> bool:
-    return isinstance(module, nn.MultiheadAttention) and is_torch_attention(module)
 
 
 def num_heads_of(module: nn.Module | None) -> int | None:
