@@ -10,14 +10,20 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxtyping import Bool
+from torch import Tensor
+
 from regard.decoding.alignment import Alignment, LinkMethod
 from regard.errors import DataError, UnsupportedError, UsageError
 
-__all__ = ["GoldAlignment", "HeadError", "Link", "alignment_error_rate", "best_head", "parse_gold", "read_gold"]
+__all__ = [
+    "GoldAlignment", "HeadError", "Link", "alignment_error_rate", "best_head", "head_errors", "parse_gold", "read_gold",
+]  # fmt: skip
 
 Link = tuple[int, int]
 LinkSets = Sequence[Set[Link]]  # one for each sentence
 Alignments = Sequence[Alignment]
+LinkMatrices = Sequence[Bool[Tensor, "layers heads _ _"]]  # one for each sentence
 
 
 @dataclass(frozen=True)
@@ -114,14 +120,28 @@ def best_head(
                 words = f"has {count} words, its gold alignment has {expected_count}"
                 raise UsageError(f"best_head: the {side} of alignment {number} {words}")
     sure, possible = [pair.sure for pair in gold], [pair.possible for pair in gold]
-    matrices = [alignment.link_matrix(method, threshold) for alignment in alignments]
+    errors = head_errors([alignment.link_matrix(method, threshold) for alignment in alignments], sure, possible)
+    if not errors:
+        raise UnsupportedError("best_head: the model has no attention, so there is no head to choose")
+    return min(errors, key=lambda error: error.aer)
+
+
+def head_errors(matrices: LinkMatrices, sure: LinkSets, possible: LinkSets) -> list[HeadError]:
+    """The alignment error rate of every head of every layer.
+
+    Args:
+        matrices: `Alignment.link_matrix` of each sentence
+        sure, possible: gold links of each sentence
+
+    Example:
+        >>> head_errors([torch.ones(1, 1, 1, 1, dtype=torch.bool)], sure=[{(0, 0)}], possible=[{(0, 0)}])
+        [HeadError(layer=0, head=0, aer=0.0)]
+    """
     errors = []
     for layer, head in product(*map(range, matrices[0].shape[:2])):
         links = [{(i, j) for j, i in matrix[layer, head].nonzero().tolist()} for matrix in matrices]
         errors.append(HeadError(layer, head, alignment_error_rate(links, sure, possible)))
-    if not errors:
-        raise UnsupportedError("best_head: the model has no attention, so there is no head to choose")
-    return min(errors, key=lambda error: error.aer)
+    return errors
 
 
 def read_gold(path: str | PathLike[str]) -> list[GoldAlignment]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.data import SentencePair
 from regard.data.segmentation import HAN, KANA, split_words_or_characters
 from regard.decoding import Alignment, DecodingConfig, GoldAlignment, alignment_error_rate
+from regard.decoding.gold import HeadError, head_errors
 from regard.errors import DataError, InputError, MissingDependencyError
 from regard.tasks.predictor import Metric, Report
 from regard.tasks.translation.config import BleuTokenizer, TranslationConfig
@@ -26,7 +26,6 @@ __all__ = [
     "make_report", "metrics_by_length",
 ]  # fmt: skip
 
-Links = Sequence[Set[tuple[int, int]]]  # of each pair of sentences
 TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 SCRIPTS = {"ja": f"[{KANA}]", "zh": f"[{HAN}]", "ko": "[\uac00-\ud7a3]", "th": "[\u0e01-\u0e5b]"}
 MIN_KANA_SHARE = 10  # Japanese has at least one kana per this many Han characters; Chinese has a few, in names
@@ -76,8 +75,7 @@ def make_gold_report(translator: Translator, gold: Sequence[GoldAlignment]) -> R
     if translator.can_posterior_align:
         posterior = translator.posterior_align(sources, targets, spaced=True)
         metrics["aer_posterior"] = alignment_error_rate([alignment.links() for alignment in posterior], *links)
-    errors = _head_error_rates(alignments, *links)
-    heads = [{"layer": layer, "head": head, "aer": error} for (layer, head), error in errors.items()]
+    heads = [error._asdict() for error in head_errors([alignment.link_matrix() for alignment in alignments], *links)]
     signatures = {"aer": "mean of all layers and heads, forced decoding"}
     return Report(len(gold), metrics, signatures, {"heads": sorted(heads, key=lambda row: row["aer"])})
 
@@ -227,25 +225,15 @@ def _alignment_metrics(translator: Translator, pairs: Sequence[SentencePair]) ->
     texts = [pair.source for pair in linked], [pair.target for pair in linked]
     sure = [set(pair.sure_links or ()) for pair in linked]
     possible = [links | set(pair.possible_links or ()) for links, pair in zip(sure, linked, strict=True)]
-    errors = _head_error_rates(translator.align(*texts, spaced=True), sure, possible, translator.unaligned_words)
-    (layer, head), error = min(errors.items(), key=lambda item: item[1])
-    report = {"aer": error, "aer_layer": layer, "aer_head": head, "aer_sentences": len(linked)}
+
+    def find_best(alignments: Sequence[Alignment]) -> HeadError:
+        matrices = [alignment.link_matrix() for alignment in alignments]
+        for matrix, alignment in zip(matrices, alignments, strict=True):
+            matrix[:, :, [word in translator.unaligned_words for word in alignment.words_of("target")]] = False
+        return min(head_errors(matrices, sure, possible), key=lambda head: head.aer)
+
+    best = find_best(translator.align(*texts, spaced=True))
+    report = {"aer": best.aer, "aer_layer": best.layer, "aer_head": best.head, "aer_sentences": len(linked)}
     if translator.can_posterior_align:
-        posterior = translator.posterior_align(*texts, spaced=True)
-        report["aer_posterior"] = min(_head_error_rates(posterior, sure, possible, translator.unaligned_words).values())
+        report["aer_posterior"] = find_best(translator.posterior_align(*texts, spaced=True)).aer
     return report
-
-
-def _head_error_rates(
-    alignments: Sequence[Alignment], sure: Links, possible: Links, unaligned_words: Collection[str] = ()
-) -> dict[tuple[int, ...], float]:
-    """The alignment error rate of each (layer, head)."""
-    matrices = [(alignment.link_matrix(), alignment.words_of("target")) for alignment in alignments]
-    errors = {}
-    for head in itertools.product(*map(range, alignments[0].weights.shape[:2])):
-        links = [
-            {(i, j) for j, i in matrix[head].nonzero().tolist() if words[j] not in unaligned_words}
-            for matrix, words in matrices
-        ]
-        errors[head] = alignment_error_rate(links, sure, possible)
-    return errors
