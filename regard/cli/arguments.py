@@ -8,11 +8,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -37,20 +36,8 @@ OVERRIDE = re.compile(r"[A-Za-z_][A-Za-z_0-9-]*=")
 MULTI_VALUE = ("--train", "--valid", "--test")
 METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 ResultT = TypeVar("ResultT")
-
-
-class Lang(str, Enum):
-    """The languages of output."""
-
-    en = "en"
-    zh = "zh"
-
-
-class OverlongInput(str, Enum):
-    """What to do with an input that is longer than the model takes."""
-
-    error = "error"
-    truncate = "truncate"
+Lang = Literal["en", "zh"]  # of output
+OverlongInput = Literal["error", "truncate"]  # what to do with an input that is longer than the model takes
 
 
 FILES = "Source and target, or one .tsv or .jsonl; also .gz or .xz. Documents: .tsv, .csv or .jsonl."
@@ -252,7 +239,7 @@ class InputLimit:
             with self.located(list(inputs)):
                 return function(list(inputs.values()))
         except InputTooLongError:
-            if self.too_long is OverlongInput.error:
+            if self.too_long == "error":
                 raise
         return function([self.truncate(one, number) for number, one in inputs.items()])
 
@@ -275,7 +262,7 @@ class InputLimit:
             yield
         except InputError as error:
             place = f"{self.where} {numbers[error.row]}: " if self.where and error.row is not None else ""
-            can_cut = isinstance(error, InputTooLongError) and self.too_long is OverlongInput.error
+            can_cut = isinstance(error, InputTooLongError) and self.too_long == "error"
             remedy = ", or cut it with --too-long truncate" if can_cut else ""
             raise type(error)(f"{place}{error}{remedy}", row=error.row) from None
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from regard import tasks, training
-from regard.cli.arguments import AsJson, Lang, OverlongInput, Run, TestFiles, TrainFiles, ValidFiles, check_files
+from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
 from regard.cli.evaluate import evaluate_splits, load_splits
 from regard.cli.info import get_metrics
 from regard.cli.output import make_table, print_blocks, print_json, print_status, print_summaries
@@ -117,7 +117,7 @@ def reproduce(
         str | None, typer.Option(help="Only these parts, separated by commas (ntm2014: copy,recall); others stay.")
     ] = None,
     as_json: AsJson = False,
-    lang: Annotated[Lang, typer.Option(help="Language of the list.")] = Lang.en,
+    lang: Annotated[Lang, typer.Option(help="Language of the list.")] = "en",
 ) -> None:
     """Train the models of a paper and check its claims.
 
@@ -132,7 +132,7 @@ def reproduce(
     from regard.studies import STUDIES
 
     if name is None:
-        print_summaries("studies", STUDIES, as_json, lang.value)
+        print_summaries("studies", STUDIES, as_json, lang)
         return
     if name not in STUDIES:
         raise UnknownNameError.among("study", name, STUDIES)
@@ -271,4 +271,4 @@ def _validation_scores(run: training.RunFolder, weights: Path) -> dict[str, floa
 
     predictor = tasks.load(run.folder, weights=weights)
     splits = load_splits(predictor, run.folder, split="valid")
-    return dict(evaluate_splits(predictor, splits, too_long=OverlongInput.truncate)["valid"].metrics)
+    return dict(evaluate_splits(predictor, splits, too_long="truncate")["valid"].metrics)

@@ -29,7 +29,7 @@ def evaluate(
     split: arguments.Split = None,
     columns: Columns = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Number of examples of each split, at most.")] = None,
-    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    too_long: arguments.TooLongOption = "error",
     device: arguments.Device = "auto",
     engine: arguments.Engine = None,
     as_json: arguments.AsJson = False,
@@ -69,7 +69,7 @@ def evaluate_splits(
     splits: Mapping[str, Any],
     options: Any = None,
     limit: int | None = None,
-    too_long: arguments.OverlongInput = arguments.OverlongInput.error,
+    too_long: arguments.OverlongInput = "error",
     file: Path | None = None,
 ) -> dict[str, tasks.Report]:
     """The report of each split.
@@ -91,7 +91,7 @@ def evaluate_splits(
             with place.located(range(1, 1 << 62)):
                 reports[name] = predictor.evaluate(selected, options)
         except InputTooLongError:
-            if too_long is arguments.OverlongInput.error:
+            if too_long == "error":
                 raise
             reports[name] = predictor.evaluate(_truncate(place, selected), options)
     return reports
@@ -171,7 +171,7 @@ def score(
         tuple[str, str] | None, typer.Option(metavar="SOURCE TARGET", help="One text and its answer.")
     ] = None,
     columns: Columns = None,
-    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    too_long: arguments.TooLongOption = "error",
     device: arguments.Device = "auto",
     as_json: arguments.AsJson = False,
 ) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from enum import Enum
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,27 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["bench", "export"]
 
 HEAD = ("engine", "batch", "inputs/s", "tokens/s", "p50", "p95", "p99", "memory")
-
-
-class Target(str, Enum):
-    """Formats of an exported folder."""
-
-    ctranslate2 = "ctranslate2"
-    onnx = "onnx"
-    safetensors = "safetensors"
-
-
-class Quantization(str, Enum):
-    """Precisions of exported weights."""
-
-    int8 = "int8"
+Target = Literal["ctranslate2", "onnx", "safetensors"]
 
 
 def export(
     run: Run,
     to: Annotated[Target, typer.Option(help="The inference engine; safetensors: weights with a model card.")],
     out: Annotated[Path, typer.Option(help="The new folder.")],
-    quantize: Annotated[Quantization | None, typer.Option(help="Smaller weights, of eight bits.")] = None,
+    quantize: Annotated[Literal["int8"] | None, typer.Option(help="Smaller weights, of eight bits.")] = None,
     weights: Annotated[
         Path | None, typer.Option(help="File of weights; default: the averaged ones, else the best.")
     ] = None,
@@ -61,10 +47,10 @@ def export(
     """
     from regard.export import export as export_run
 
-    folder = export_run(run, to.value, out, None if quantize is None else quantize.value, weights)
+    folder = export_run(run, to, out, quantize, weights)
     files = list_file_sizes(folder)
     if as_json:
-        print_json({"run": str(run), "to": to.value, "out": str(folder), "files": files})
+        print_json({"run": str(run), "to": to, "out": str(folder), "files": files})
         return
     print_blocks(make_file_table(files), "")
     typer.echo(f"exported to {folder}; use it: regard {get_entry(find_task(run)).verb} {folder}")

@@ -29,7 +29,7 @@ def mechanisms(
         str | None, typer.Option(help="List only: score, normalizer, mask, scope, position, addressing or heads.")
     ] = None,
     as_json: AsJson = False,
-    lang: Annotated[Lang, typer.Option(help="Language of the sentences.")] = Lang.en,
+    lang: Annotated[Lang, typer.Option(help="Language of the sentences.")] = "en",
 ) -> None:
     """List the mechanisms, or explain one: equation, paper, cost, fast path and a picture of its weights.
 
@@ -60,7 +60,7 @@ def mechanisms(
 
 
 def _summary(mechanism: Mechanism, lang: Lang) -> str:
-    return mechanism.summary_zh if lang is Lang.zh else mechanism.summary
+    return mechanism.summary_zh if lang == "zh" else mechanism.summary
 
 
 def _as_dict(mechanism: Mechanism, lang: Lang) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def _print_explanation(mechanism: Mechanism, lang: Lang) -> None:
     if mechanism.paper:
         print_blocks(mechanism.paper, "")
     facts = {name: getattr(mechanism, name) for name in LABELS} | {"aliases": ", ".join(mechanism.aliases)}
-    translations = {f"mechanisms.{name}": label for name, label in LABELS.items()} | load_translations(lang.value)
+    translations = {f"mechanisms.{name}": label for name, label in LABELS.items()} | load_translations(lang)
     print_blocks(make_table((translations[f"mechanisms.{name}"], text) for name, text in facts.items() if text), "")
     weights = mechanism.picture()
     title = translations.get("mechanisms.picture", PICTURE_TITLE)
     print_blocks(title.format(*weights.shape), "")
-    typer.echo(heatmap(weights, language=lang.value))
+    typer.echo(heatmap(weights, language=lang))

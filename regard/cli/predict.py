@@ -33,7 +33,7 @@ def predict(
     split: arguments.Split = None,
     out: Annotated[Path | None, typer.Option(help="Write the predictions to this file, one per line.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print each text while it is generated.")] = False,
-    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    too_long: arguments.TooLongOption = "error",
     device: arguments.Device = "auto",
     engine: arguments.Engine = None,
     as_json: arguments.AsJson = False,
@@ -109,7 +109,7 @@ def _read_blocks(
         blocks = arguments.read_stdin_lines(False) if file is None else arguments.read_file_blocks(file)
         yield ["\n".join(chain.from_iterable(blocks))]
     elif file is not None:
-        if limit.too_long is arguments.OverlongInput.error:
+        if limit.too_long == "error":
             _check_file(limit, file)
         yield from arguments.read_file_blocks(file)
     else:

@@ -133,11 +133,11 @@ def _describe_socket_error(error: OSError, host: str, port: int) -> str:
 def _format_address(host: str, port: int, lang: Lang | None) -> str:
     """The address for a browser.
 
-    >>> _format_address("127.0.0.1", 8000, None), _format_address("::", 80, Lang.zh)
+    >>> _format_address("127.0.0.1", 8000, None), _format_address("::", 80, "zh")
     ('http://127.0.0.1:8000/', 'http://[::1]:80/?lang=zh')
     """
     name: Any = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://{f'[{name}]' if ':' in name else name}:{port}/{f'?lang={lang.value}' if lang else ''}"
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/{f'?lang={lang}' if lang else ''}"
 
 
 def _is_loopback(host: str) -> bool:

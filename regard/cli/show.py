@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping
 from itertools import chain
@@ -14,7 +13,7 @@ import typer
 from regard import tasks
 from regard.cli import arguments
 from regard.cli.evaluate import read_example
-from regard.cli.output import escape_controls, print_json, print_status
+from regard.cli.output import echo_text, print_json, print_status
 from regard.errors import EmptyInputError, UsageError
 
 __all__ = ["show"]
@@ -31,7 +30,7 @@ def show(
     example: arguments.Example = None,
     split: arguments.Split = None,
     lang: Annotated[arguments.Lang | None, typer.Option(help="Language of the page and of legends.")] = None,
-    too_long: arguments.TooLongOption = arguments.OverlongInput.error,
+    too_long: arguments.TooLongOption = "error",
     device: arguments.Device = "auto",
     as_json: arguments.AsJson = False,
     options: Mapping[str, Any] = {},
@@ -59,15 +58,13 @@ def show(
     (explanation,) = limit.apply({1: input}, lambda inputs: [predictor.explain(inputs[0], chosen)])
     for remark in explanation.prediction.remarks():
         print_status(remark)
-    language = None if lang is None else lang.value
     if out is not None:
-        _save(explanation, out, language)
+        _save(explanation, out, lang)
     if as_json:
         print_json(explanation.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
         describe = explanation.to_text if out is None else explanation.summary
-        text = describe(language=language or "en")
-        typer.echo(escape_controls(text) if sys.stdout.isatty() else text)
+        echo_text(describe(language=lang or "en"))
 
 
 def _read_input(

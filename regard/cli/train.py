@@ -47,7 +47,7 @@ def train(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the options without training.")] = False,
     as_json: AsJson = False,
-    lang: Annotated[Lang, typer.Option(help="Language of the lists of recipes and options.")] = Lang.en,
+    lang: Annotated[Lang, typer.Option(help="Language of the lists of recipes and options.")] = "en",
 ) -> None:
     """Train a recipe into a new folder.
 
@@ -64,7 +64,7 @@ def train(
             raise UsageError(
                 "no recipe: write regard train RECIPE KEY=VALUE ...; `regard train` alone lists the recipes"
             )
-        print_summaries("recipes", tasks.RECIPES, as_json, lang.value)
+        print_summaries("recipes", tasks.RECIPES, as_json, lang)
         return
     check_files(recipe, tasks.make_config(recipe, overrides or (), **values).to_dict())
     if show:
@@ -168,14 +168,14 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
 
     def make_row(item: Option) -> tuple[str, str, str]:
         value = _format_option(item, config[item.name], default[item.name])
-        return item.name, value, describe_option(item, lang.value, with_allowed=True)
+        return item.name, value, describe_option(item, lang, with_allowed=True)
 
-    titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang.value]
+    titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang]
     for group in dict.fromkeys(item.group for item in options):
         rows = [make_row(item) for item in options if item.group == group]
         print_blocks(describe_group(group, lang.value), make_table(rows, titles), "")
     if changed:
-        typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang.value])
+        typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang])
 
 
 def _format_option(item: Option, value: Any, default: Any) -> str:
@@ -189,7 +189,7 @@ def _option_as_dict(item: Option, default: Any, lang: Lang) -> dict[str, Any]:
         "name": item.name,
         "group": item.group,
         "default": default,
-        "help": item.localized_help(lang.value),
+        "help": item.localized_help(lang),
         **{name: getattr(item, name) for name in ("bounds", "allowed", "when", "resumable")},
     }
 
