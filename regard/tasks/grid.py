@@ -121,12 +121,12 @@ class GridExplanation(Explanation):
         title = self.title if title is None else title
         return figures.image_overlay(self.image, self._require_weights(), self.names, smooth=self.smooth, title=title)
 
-    def to_page(self, *, title: str | None = None, language: str | None = None) -> HtmlPage:
+    def to_page(self, *, language: str | None = None) -> HtmlPage:
         """An HTML page with the image, lit by the weights of each query."""
         from regard.viewing import pages
 
-        weights, title = self._require_weights(), self.title if title is None else title
-        return pages.caption_page(self.image, self.names, weights, self.values, title=title, language=language)
+        weights = self._require_weights()
+        return pages.caption_page(self.image, self.names, weights, self.values, title=self.title, language=language)
 
     def _strongest_cells(self) -> list[str]:
         """The cell with the largest weight of each query."""

@@ -227,8 +227,9 @@ def test_a_stack_of_several_layers_classifies_documents(tmp_path):
     assert evaluate(tmp_path / "run")["test"].metrics["accuracy"] > 90
     explanation = classifier.explain("We saw the plot. The music awful then. A road.")
     assert explanation.prediction.text == "neg"
-    shares = explanation.word_shares
-    assert max(shares[1]) == max(share for row in shares for share in row)
+    pairs = zip(explanation.sentence_weights, explanation.word_weights, strict=True)
+    shares = [float((weight * words).max()) for weight, words in pairs]
+    assert shares.index(max(shares)) == 1
     types = [type(layer).__name__ for layer in classifier.model.encoder.layers]
     assert types == ["ConvLayer", "SelfAttentionLayer", "RNNLayer"]
 

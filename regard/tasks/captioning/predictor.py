@@ -82,12 +82,12 @@ class CaptionExplanation(GridExplanation):
         ]
         return "\n".join([self.title, "", *lines] if lines else [self.title])
 
-    def to_page(self, *, title: str | None = None, language: str | None = None) -> HtmlPage:
+    def to_page(self, *, language: str | None = None) -> HtmlPage:
         """An HTML page with the image, lit word by word; without weights for a model without attention."""
         from regard.viewing import pages
 
-        words, title = self._require_words(), self.title if title is None else title
-        return pages.caption_page(self.image, words, self.weights, self.values, title=title, language=language)
+        words = self._require_words()
+        return pages.caption_page(self.image, words, self.weights, self.values, title=self.title, language=language)
 
     def _require_words(self) -> tuple[str, ...]:
         if not self.prediction.words:

@@ -55,14 +55,6 @@ class DocumentExplanation(Explanation):
         """The weights of the sentences within the document; None without attention."""
         return self.maps[0].weights[0, 0] if self.maps else None
 
-    @property
-    def word_shares(self) -> list[list[float]]:
-        """The weight of each word within the document: its weight times that of its sentence."""
-        if self.word_weights is None or self.sentence_weights is None:
-            return [[0.0] * len(sentence) for sentence in self.words]
-        pairs = zip(self.sentence_weights, self.word_weights, strict=True)
-        return [(sentence_weight * weights).tolist() for sentence_weight, weights in pairs]
-
     def to_text(self, *, color: bool | None = None, width: int | None = None, language: str = "en") -> str:
         """The probabilities and the document, its words shaded by weight."""
         from regard.viewing.terminal import document
@@ -74,14 +66,13 @@ class DocumentExplanation(Explanation):
         """Refused: documents have no figure."""
         raise UnsupportedError("a document is shown as .html, .txt or .json, not as a figure")
 
-    def to_page(self, *, title: str | None = None, language: str | None = None) -> HtmlPage:
+    def to_page(self, *, language: str | None = None) -> HtmlPage:
         """An HTML page with the document, its sentences and words shaded by weight."""
         from regard.viewing import pages
 
         return pages.document_page(
             **self._shaded_words(),
             probabilities=self.prediction.probabilities,
-            title=title,
             truncation=vars(self.prediction.truncation) if self.prediction.truncation else None,
             language=language,
         )
