@@ -24,7 +24,7 @@ from regard.cli.output import (
     print_summaries,
 )
 from regard.config import Option, split_override
-from regard.errors import ConfigError, UsageError
+from regard.errors import UsageError
 from regard.training.logging import format_duration
 
 __all__ = ["resume", "train"]
@@ -95,7 +95,9 @@ def resume(
     Example: regard resume runs/dates steps=6000
     """
     recipe = training.RunFolder.open(run).read_record()["recipe"]
-    _run(run, partial(tasks.resume, run, **_parse_changes(recipe, overrides or [])), as_json)
+    config = tasks.get_recipe(recipe).config_class
+    changes = {name: config.option(name).parse(value) for name, value in map(split_override, overrides or ())}
+    _run(run, partial(tasks.resume, run, **changes), as_json)
 
 
 def _run(folder: Path, fit: Callable[[], training.TrainingResult], as_json: bool) -> None:
@@ -127,21 +129,6 @@ def _resolve_config(
     from regard.tasks.runner import resolve_config
 
     return resolve_config(recipe, overrides, init_from=init_from, **values).to_dict()
-
-
-def _parse_changes(recipe: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """The values of options that may change when a run is resumed."""
-    config = tasks.get_recipe(recipe).config_class
-    resumable = [item.name for item in config.options() if item.resumable]
-    changes = dict(map(split_override, overrides))
-    for name in changes:
-        if not config.option(name).resumable:
-            raise ConfigError(
-                f"{name} cannot change in a resumed run, whose result must be that of one training; start a new run "
-                f"(--init-from takes the weights of this one). What may change: {', '.join(resumable)}",
-                option=name,
-            )
-    return {name: config.option(name).parse(value) for name, value in changes.items()}
 
 
 def _next_free_folder(recipe: str) -> Path:

@@ -117,7 +117,11 @@ def resume(folder: str | Path, log: LogFn | None = None, **changes: Any) -> Trai
         for name in changes:
             if not config.option(name).resumable:
                 allowed = ", ".join(item.name for item in config.options() if item.resumable)
-                raise ConfigError(f"{name} cannot change in a run that has begun; only these can: {allowed}")
+                raise ConfigError(
+                    f"{name} cannot change in a resumed run, whose result must be that of one training; start a new"
+                    f" run (--init-from takes the weights of this one). What may change: {allowed}",
+                    option=name,
+                )
         config = config.replace(**changes)
         if distributed.distributed_context().is_main:
             with run.lock():  # nothing is written before it is known that the run can be resumed
