@@ -108,18 +108,14 @@ def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65_535:
         raise UsageError(f"invalid value '{port}' for --port: must be from 0 to 65535")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError:
         raise UsageError(f"no address {host!r}; 127.0.0.1 is this machine") from None
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # :: also listens to IPv4
     try:
-        listener.bind(address)
-        listener.listen(128)
+        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=is_dual)
     except OSError as error:
-        listener.close()
         raise UsageError(_describe_socket_error(error, host, port)) from None
-    return listener
 
 
 def _describe_socket_error(error: OSError, host: str, port: int) -> str:
@@ -127,7 +123,7 @@ def _describe_socket_error(error: OSError, host: str, port: int) -> str:
         return f"port {port} is in use; choose another with --port, or a free one with --port 0"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"no permission for port {port}; choose one from 1024 on"
-    return f"cannot listen on {host}: {(error.strerror or str(error)).lower()}"
+    return f"cannot listen on {host}: {os.strerror(error.errno or 0).lower()}"
 
 
 def _format_address(host: str, port: int, lang: Lang | None) -> str:
