@@ -19,7 +19,7 @@ from regard.errors import InputTooLongError, RegardError, RequestError
 from regard.serving import schemas
 from regard.serving.schemas import StrictModel, UnicodeText, error_responses
 from regard.serving.worker import stopped_error
-from regard.tasks.abilities import Alignable, AlignedText, Scorable, ScoredTarget, Tokenizable
+from regard.tasks.abilities import Alignable, AlignedText, Scorable, ScoredTarget, Tokenizable, Tokenization
 from regard.tasks.predictor import Explanation, Prediction, Predictor
 
 if TYPE_CHECKING:
@@ -63,16 +63,6 @@ class TokensRequest(StrictModel):
 
     text: UnicodeText
     side: Literal["input", "target"] = "input"
-
-
-class TokensResponse(BaseModel):
-    """A text as the model reads or writes it."""
-
-    count: int
-    fits: bool
-    tokens: list[str]
-    unknown: list[int] = Field(description="Indices of tokens that stand for what the model does not know.")
-    limit: int | None
 
 
 def make_status_router(state: ServerState) -> APIRouter:
@@ -333,9 +323,12 @@ def _add_align(router: APIRouter, state: ServerState, predictor: Alignable, one_
 
 
 def _add_tokens(router: APIRouter, state: ServerState, predictor: Tokenizable) -> None:
+    tokenization = schemas.result_model(Tokenization)
+    response = create_model("TokensResponse", __base__=tokenization, count=(int, ...), fits=(bool, ...))
+
     def tokens(body: Any) -> Any:
         """The tokens of a text, and whether the model takes that number."""
         state.check_text(body.text, "the text")
         return predictor.tokenize(body.text, body.side).to_json()
 
-    add_post(router, "/tokens", tokens, TokensRequest, response_model=TokensResponse)
+    add_post(router, "/tokens", tokens, TokensRequest, response_model=response)
