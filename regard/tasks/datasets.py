@@ -62,7 +62,7 @@ def find_file(directory: Path, stem: str) -> Path:
     return directory / stem  # the reader reports that it is missing
 
 
-HELD_OUT_EVERY = 20  # one document of this many is held out
+HELD_OUT_EVERY = 20  # one example of this many is held out
 
 
 ItemT = TypeVar("ItemT")
@@ -95,7 +95,7 @@ def held_out(documents: Iterable[ItemT]) -> list[ItemT]:
     """
     every = list(documents)
     if len(every) < HELD_OUT_EVERY:
-        has = f"{documents} has {pluralize(len(every), 'document')}"
+        has = f"{documents} has {pluralize(len(every), 'example')}"
         raise DataError(f"{has}, too few to hold one of {HELD_OUT_EVERY} out; give validation files: --valid FILE")
     return every[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
 

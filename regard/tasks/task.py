@@ -35,6 +35,7 @@ class LazyExamples(Generic[ExampleT_co]):
 
     Args:
         load: returns the examples; called for every iteration
+        name: where they come from, for messages
 
     Example:
         >>> examples = LazyExamples(lambda: range(3))
@@ -43,6 +44,10 @@ class LazyExamples(Generic[ExampleT_co]):
     """
 
     load: Callable[[], Iterable[ExampleT_co]]
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name
 
     def __iter__(self) -> Iterator[ExampleT_co]:
         return iter(self.load())

@@ -186,8 +186,8 @@ def test_every_twentieth_image_is_held_out(write_captions, tmp_path):
     assert len(train_images) == len(train_images.images) == 43
     assert not {one for (one,) in train_images.captions} & {"a 20", "a 40"}
     few = make_config("captions", train_files=write_captions("few", "a b"), image_size=16)
-    with pytest.raises(DataError, match=r"have 1 image, too few to hold one of 20 out; .*--valid"):
-        get_recipe("captions").load_data(few).train.load()
+    with pytest.raises(DataError, match=r"few.jsonl has 1 example, too few to hold one of 20 out; .*--valid"):
+        get_recipe("captions").load_data(few).valid.load()
 
 
 def test_report_says_that_images_were_held_out(write_captions, tmp_path):

@@ -209,7 +209,7 @@ def test_every_twentieth_document_is_held_out_without_validation_files(name, tmp
     assert [document.text for document in data.valid] == [pairs[19][1], pairs[39][1]]
     assert not {document.line for document in data.train} & {20, 40}
     few = write_tsv(tmp_path / "few.tsv", reviews(19, 0))
-    with pytest.raises(DataError, match=r"few.tsv has 19 documents, too few to hold one of 20 out.*--valid"):
+    with pytest.raises(DataError, match=r"few.tsv has 19 examples, too few to hold one of 20 out.*--valid"):
         train(name, tmp_path / "few", TINY, log=quiet, train_files=(few,))
 
 

@@ -237,29 +237,14 @@ def captions(config: CaptioningConfig) -> DataSplits[CaptionedImages]:
         raise ConfigError(
             'captions needs files to train on: --train x.jsonl, where each line is {"image": path, "captions": [...]}'
         )
-    files = tuple(map(Path, (*config.train_files, *config.valid_files)))
-    if missing := [path for path in files if not path.is_file()]:
+    if missing := [path for path in (*config.train_files, *config.valid_files) if not Path(path).is_file()]:
         raise ConfigError(f"no such file: {missing[0]}")
 
-    def split(names: tuple[str, ...]) -> LazyExamples[CaptionedImages]:
-        return _lazy(lambda: caption_data.read_captioned_images(names, config.image_size, config.color))
+    def open_images(names: tuple[str, ...]) -> LazyExamples[CaptionedImages]:
+        read = partial(caption_data.read_captioned_images, names, config.image_size, config.color)
+        return LazyExamples(cache(read), " and ".join(names))
 
-    tests = {"test": split(config.test_files)} if config.test_files else {}
-    train = split(config.train_files)
-    if config.valid_files:
-        return DataSplits(train, split(config.valid_files), tests, files)
-    rest, valid = (_lazy(partial(_select, train, choose)) for choose in (datasets.not_held_out, datasets.held_out))
-    return DataSplits(rest, valid, tests, files)
-
-
-def _select(examples: LazyExamples[CaptionedImages], choose: Callable[[range], list[int]]) -> CaptionedImages:
-    images: Any = examples.load()
-    if len(images) < (every := datasets.HELD_OUT_EVERY):
-        raise DataError(
-            f"the training files have {pluralize(len(images), 'image')}, too few to hold one of {every} out;"
-            " give validation files: --valid y.jsonl"
-        )
-    return images.select(choose(range(len(images))))
+    return datasets.split_files(config, open_images, partial(datasets.concatenate_examples, CaptionedImages))
 
 
 def flickr8k(config: CaptioningConfig) -> CaptionSplits:
