@@ -77,7 +77,6 @@ def bahdanau2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> di
             format_markdown_table(norms, {"place": "", **dict.fromkeys(COLORS, ".2e")}),
         )
     )
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
     _plot_bahdanau(out / "bahdanau2015.png", quality, by_length, gradients)
     numbers = {"recipe": name, "rows": rows, "by_length": by_length, "gradients": shares, "gradient_sizes": norms}
     return {**numbers, "table": table}
@@ -201,5 +200,4 @@ def luong2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[
         columns["aer"] = ".3f"
     columns |= {"parameters": ",", "tokens_per_second": ",.0f", "minutes": ".1f"}
     table = format_markdown_table(rows, columns)
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"recipe": name, "rows": rows, "table": table}

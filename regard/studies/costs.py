@@ -239,6 +239,7 @@ def costs(out: Path, name: str, values: dict[str, Any], log: LogFn, *, quick: bo
         log: takes each line of progress
         quick: with short lengths
     """
+    require_extra("matplotlib.pyplot", extra="draw")  # before minutes of measuring
     points: dict[str, Points] = {}
     for kind, layer_kind in LAYER_KINDS.items():
         time, memory = layer_kind.growth_exponents[-2:]
@@ -254,7 +255,6 @@ def costs(out: Path, name: str, values: dict[str, Any], log: LogFn, *, quick: bo
         }
     rows = [_make_row(kind, points[kind]) for kind in points]
     table = _format_tables(rows)
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
     _plot_costs(out / "costs.png", points)
     return {"dim": DIM, "radius": RADIUS, "kernel": KERNEL_SIZE, "rows": rows, "points": points, "table": table}
 

@@ -66,7 +66,6 @@ def han2016(out: Path, name: str, values: dict[str, Any], log: LogFn, *, quick: 
     rows.append({"model": LINEAR_NAME, "seed": None, **linear})
     differences = compare_models(correct)
     table = _format_tables(rows, correct, differences)
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"rows": rows, "differences": differences, "table": table}
 
 

@@ -96,7 +96,6 @@ def ntm2014(out: Path, name: str, values: dict[str, Any], log: LogFn, parts: Seq
     }
     columns |= {"memory_rows": ",", "sequences": ",", "minutes": ".0f", "paper": ""}
     table = format_markdown_table(rows, columns)
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"rows": rows, "table": table}
 
 

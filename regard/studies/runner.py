@@ -181,7 +181,7 @@ class Study:
         if overrides:
             result["settings"] = list(overrides)
             result["table"] += f"\n\nOptions of the last run: {' '.join(overrides)}."
-            (out / "table.md").write_text(result["table"] + "\n", encoding="utf-8")
+        (out / "table.md").write_text(result["table"] + "\n", encoding="utf-8")
         (out / "numbers.json").write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return result
 

@@ -53,7 +53,6 @@ def xu2015(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
         _draw_captions(out, recipe)
     columns = {"scope": "", **(BLEU_COLUMNS if recipe == "flickr8k" else SCENE_COLUMNS)}
     table = format_markdown_table(rows, {**columns, **SIZE_COLUMNS})
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
     return {"recipe": recipe, "rows": rows, "table": table}
 
 
@@ -123,7 +122,6 @@ def vision(out: Path, name: str, values: dict[str, Any], log: LogFn) -> dict[str
     question_columns = {"pooling": "", "accuracy": ".2f", **dict.fromkeys(QUESTION_TYPES, ".1f"), "inside": ".2f"}
     table = format_markdown_table(images, image_columns)
     table += "\n\n" + format_markdown_table(questions, {**question_columns, **SIZE_COLUMNS})
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
     _draw_questions(out)
     return {"images": images, "questions": questions, "table": table}
 

@@ -29,7 +29,6 @@ def test_xu2015_compares_the_scopes(tmp_path):
     result = xu2015(tmp_path, "reverse", {**QUICK_OPTIONS, "embed_dim": 8}, quiet)
     assert [row["scope"] for row in result["rows"]] == ["soft", "hard", "none"]
     assert "| scope | captions | digits | inside |" in result["table"]
-    assert (tmp_path / "table.md").is_file()
     with pytest.raises(ValueError, match="neither Flickr8k"):
         xu2015(tmp_path, "reverse", {"data_dir": str(tmp_path)}, quiet)
 
@@ -43,7 +42,6 @@ def test_vision_compares_poolings(tmp_path, monkeypatch):
     assert [row["pooling"] for row in result["questions"]] == [*studies.QUESTION_VARIANTS]
     assert "| pooling | accuracy | inside |" in result["table"]
     assert "| there | count | where |" in result["table"]
-    assert (tmp_path / "table.md").is_file()
 
 
 def test_xu2015_has_the_rows_of_the_paper_for_flickr8k(tmp_path, monkeypatch):
