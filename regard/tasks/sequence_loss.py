@@ -13,13 +13,11 @@ from regard.attention.module import ResettableModule
 from regard.data.captions import CaptionBatch
 from regard.data.pair_batches import PairBatch
 from regard.models.captioner import doubly_stochastic_penalty
-from regard.tasks.captioning.config import CaptioningConfig
 from regard.training import Loss
 from regard.training.loss import linear_cross_entropy
 
 __all__ = [
-    "CaptionLoss", "HardCaptionLoss", "NextTokenLoss", "ReinforceLoss", "build_caption_loss", "discounted_returns",
-    "target_positions",
+    "CaptionLoss", "HardCaptionLoss", "NextTokenLoss", "ReinforceLoss", "discounted_returns", "target_positions",
 ]  # fmt: skip
 
 BASELINE_DECAY = 0.9  # of the moving average of the reward
@@ -196,20 +194,6 @@ class HardCaptionLoss(ReinforceLoss):
         fraction = torch.where(self.num_batches < self.num_soft_batches, 1.0, self.soft_fraction)
         self.num_batches = self.num_batches + 1
         return model.decode(batch.images, batch.target[:, :-1], fraction)
-
-
-def build_caption_loss(config: CaptioningConfig) -> CaptionLoss | HardCaptionLoss:
-    """The loss of a captioning config.
-
-    Args:
-        config: of the training
-    """
-    if config.attention_scope == "hard":
-        num_soft_batches = config.soft_warmup * config.steps * config.grad_accumulation
-        names = ("label_smoothing", "entropy_bonus", "reward_discount", "soft_fraction")
-        return HardCaptionLoss(num_soft_batches=num_soft_batches, **config.select(*names))
-    weight = config.doubly_stochastic_weight if config.attention_scope == "soft" else 0.0
-    return CaptionLoss(config.label_smoothing, weight)
 
 
 def target_positions(batch: PairBatch | CaptionBatch) -> Int[Tensor, " tokens"]:

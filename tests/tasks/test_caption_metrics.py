@@ -12,7 +12,6 @@ from regard.tasks import get_task, make_config
 from regard.tasks.captioning.predictor import caption_accuracy, caption_bleu
 from regard.tasks.captioning.task import CaptioningProcessor, nearest_captions
 from regard.tasks.grid import is_inside_box
-from regard.tasks.sequence_loss import build_caption_loss
 from regard.training import load_into
 from regard.training.trainer import Objective
 from tests.tasks.fixtures_images import TINY
@@ -25,8 +24,8 @@ def make_objective(config, vocab_size, feature_dim=None):
     words = [f"▁{index}" for index in range(vocab_size - len(SPECIAL_TOKENS))]
     tokenizer = Tokenizer("word", Vocabulary([*SPECIAL_TOKENS, *words], [], []))
     processor = CaptioningProcessor(tokenizer, feature_dim=feature_dim)
-    model = get_task("image-to-text").build_model(config, processor)
-    return Objective(model, build_caption_loss(config))
+    task = get_task("image-to-text")
+    return Objective(task.build_model(config, processor), task.build_loss(config))
 
 
 def objective(*options):

@@ -31,7 +31,7 @@ from regard.tasks.captioning.config import CaptioningConfig, CaptionOptions
 from regard.tasks.captioning.predictor import ImageCaptioner
 from regard.tasks.mechanisms import build_score
 from regard.tasks.predictor import Metric
-from regard.tasks.sequence_loss import build_caption_loss
+from regard.tasks.sequence_loss import CaptionLoss, HardCaptionLoss
 from regard.tasks.task import AnyTask, DataSplits, LazyExamples, Task, TokenizerProcessor, sum_losses
 from regard.training import BatchSource
 from regard.training.engine import CompileMode
@@ -126,7 +126,12 @@ class ImageCaptioningTask(Task[CaptioningConfig, CaptioningProcessor, CaptionedI
 
     def build_loss(self, config: CaptioningConfig) -> nn.Module:
         """The loss of the words; hard attention counts its batches and has a baseline."""
-        return build_caption_loss(config)
+        if config.attention_scope == "hard":
+            num_soft_batches = config.soft_warmup * config.steps * config.grad_accumulation
+            names = ("label_smoothing", "entropy_bonus", "reward_discount", "soft_fraction")
+            return HardCaptionLoss(num_soft_batches=num_soft_batches, **config.select(*names))
+        weight = config.doubly_stochastic_weight if config.attention_scope == "soft" else 0.0
+        return CaptionLoss(config.label_smoothing, weight)
 
     def compile_mode(self, config: CaptioningConfig) -> CompileMode:
         """Nothing: captions have many lengths."""
