@@ -88,17 +88,9 @@ def measure_throughput(
             num_tokens += sum(one.token_counts.get("output", 0) for one in predictions)
     finally:
         gc.enable()
-    latency, peak_memory = _percentiles(seconds), read_peak_memory_mb() if has_peak_memory else None
+    latency: Any = tuple(np.percentile(seconds, (50, 95, 99)).round(9).tolist())
+    peak_memory = read_peak_memory_mb() if has_peak_memory else None
     return Throughput(predictor.engine, batch_size, len(inputs), num_tokens, sum(seconds), latency, peak_memory)
-
-
-def _percentiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """
-    >>> _percentiles([1.0, 2.0, 3.0])
-    (2.0, 2.9, 2.98)
-    """
-    median, high, highest = np.percentile(values, (50, 95, 99)).round(9).tolist()
-    return median, high, highest
 
 
 def _reset_peak_memory() -> bool:

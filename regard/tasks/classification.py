@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -24,7 +24,7 @@ from regard.training import BatchSource, Loss
 
 __all__ = [
     "Classification", "ClassificationBatch", "ClassificationPredictor", "ClassificationTask",
-    "build_pooling_attention", "classification_tables", "select_weights",
+    "accuracy_with_error", "build_pooling_attention", "classification_tables", "select_weights",
 ]  # fmt: skip
 
 PREDICT_BATCH_SIZE = 100  # inputs
@@ -122,13 +122,29 @@ def classification_tables(
     confusion = {a: dict.fromkeys(labels, 0) for a in labels}
     for a, b in zip(true, predicted, strict=True):
         confusion[a][b] += 1
-    correct, count = sum(confusion[label][label] for label in labels), len(true)
-    metrics = {"accuracy": 100 * correct / count, "error": 100 * math.sqrt(correct * (count - correct) / count) / count}
+    metrics = accuracy_with_error(torch.tensor([a == b for a, b in zip(true, predicted, strict=True)]))
     tables: dict[str, list[Mapping[str, Any]]] = {
         "labels": [{"label": label, **_label_metrics(confusion, label)} for label in labels],
         "confusion": [{"label": label, **row} for label, row in confusion.items()],
     }
     return metrics, tables
+
+
+def accuracy_with_error(correct: Bool[Tensor, "*examples"]) -> dict[str, float]:
+    """The accuracy in percent and its standard error.
+
+    Args:
+        correct: whether each example is right
+
+    Shape:
+        - correct: any
+
+    Example:
+        >>> accuracy_with_error(torch.tensor([True, True, True, False]))
+        {'accuracy': 75.0, 'error': 21.650635094610966}
+    """
+    rate = float(correct.double().mean())
+    return {"accuracy": 100 * rate, "error": 100 * math.sqrt(rate * (1 - rate) / correct.numel())}
 
 
 def _label_metrics(confusion: Mapping[str, Mapping[str, int]], label: str) -> dict[str, Any]:
@@ -158,7 +174,7 @@ class ClassificationPredictor(Predictor[InputT, ExampleT, Classification]):
         self.require_list(inputs)
         if not len(inputs):
             return []
-        logits = self.compute_logits(*self.processor.encode(inputs))
+        logits = self.compute_logits(*self.processor.encode(inputs)).flatten(0, -2)
         return [Classification.from_logits(row, self.labels) for row in logits]
 
     @torch.no_grad()

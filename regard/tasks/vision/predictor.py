@@ -17,13 +17,13 @@ from regard.attention.layers import AttentionPool
 from regard.data.images import ImageLike, to_rgb
 from regard.data.questions import QUESTION_TYPES, SINGLE_DIGIT_TYPES, ImageQuestions, QuestionBatch, encode_question
 from regard.data.scenes import RenderedScenes
-from regard.tasks.classification import Classification, ClassificationPredictor
+from regard.tasks.classification import Classification, ClassificationPredictor, accuracy_with_error
 from regard.tasks.datasets import concatenate_examples
 from regard.tasks.grid import GridExplanation, is_inside_box, make_grid_map, to_percent
 from regard.tasks.predictor import AttentionMap, ExampleT, InputField, InputT, Report
 from regard.tasks.vision.config import GridExplainOptions
 
-__all__ = ["ImageClassifier", "VisionExplanation", "VisualQA", "accuracy_with_error", "pointing_hits"]
+__all__ = ["ImageClassifier", "VisionExplanation", "VisualQA", "pointing_hits"]
 
 NUM_SHOWN = 3  # answers in the text form of an explanation
 
@@ -181,11 +181,6 @@ class VisualQA(_GridPredictor[tuple[ImageLike, str], ImageQuestions]):
         for _, question in inputs:
             encode_question(question)
 
-    def predict(self, inputs: Sequence[tuple[ImageLike, str]], options: Any = None) -> list[Classification]:
-        """The answer to each question, with the probabilities of all answers."""
-        logits = [self.compute_logits(*self.processor.encode([pair]))[0, 0] for pair in inputs]
-        return [Classification.from_logits(row, self.labels) for row in logits]
-
     def explain(self, input: tuple[ImageLike, str], options: Any = None) -> VisionExplanation:
         """The answer to a question with the weights over the grid, for each hop."""
         image, question = input
@@ -247,20 +242,3 @@ def pointing_hits(
     ]
     inside = torch.stack(hits, -1).unflatten(1, weights.shape[1:3])
     return (inside & relevant_digits[:, :, None]).any(-1)
-
-
-def accuracy_with_error(correct: Bool[Tensor, "*examples"]) -> dict[str, float]:
-    """The accuracy in percent and its standard error.
-
-    Args:
-        correct: whether each example is right
-
-    Shape:
-        - correct: any
-
-    Example:
-        >>> accuracy_with_error(torch.tensor([True, True, True, False]))
-        {'accuracy': 75.0, 'error': 21.650635094610966}
-    """
-    rate = float(correct.double().mean())
-    return {"accuracy": 100 * rate, "error": 100 * math.sqrt(rate * (1 - rate) / correct.numel())}
