@@ -205,11 +205,6 @@ def _build_model(config: CaptioningConfig, vocab_size: int, feature_dim: int | N
     return ShowAttendTell(vocab_size, attention, backbone=backbone, feature_dim=feature_dim, **options)
 
 
-def _lazy(load: Callable[[], CaptionedImages]) -> LazyExamples[CaptionedImages]:
-    """Images that are read once, when they are needed."""
-    return LazyExamples(cache(load))
-
-
 def make_scenes(config: CaptioningConfig, recipe: str, make: Callable[..., Any]) -> DataSplits[CaptionedImages]:
     """Scenes of digits with captions.
 
@@ -266,13 +261,13 @@ def flickr8k(config: CaptioningConfig) -> CaptionSplits:
     texts, features = datasets.find_file(root, "captions.tsv"), root / "features.npz"
     if not features.is_file():
         raise ConfigError(f"data_dir={root}: there is no features.npz")
-    train = _lazy(lambda: _read_flickr(texts, features, "train"))
+    train = LazyExamples(cache(lambda: _read_flickr(texts, features, "train")))  # read once, when they are needed
 
     def read_with_baselines(split: str) -> CaptionedImages:
         images = _read_flickr(texts, features, split)
         return replace(images, baselines=nearest_captions(cast(Any, train.load()), images))
 
-    valid, test = (_lazy(partial(read_with_baselines, split)) for split in ("dev", "test"))
+    valid, test = (LazyExamples(cache(partial(read_with_baselines, split))) for split in ("dev", "test"))
     return CaptionSplits(train, valid, {"test": test}, feature_dim=_read_features(features).shape[0])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,16 +10,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.data.passages import PassageReport, TextBatch, mask_tokens
-from regard.errors import DataError
+from regard.data.passages import TextBatch, mask_tokens
 from regard.training import Loss, linear_cross_entropy
 
 __all__ = [
-    "MaskedTextBatch", "causal_lm_loss", "causal_lm_metrics", "mask_batches", "masked_lm_metrics",
-    "masked_token_loss",
+    "MaskedTextBatch", "causal_lm_loss", "mask_batches", "masked_token_loss",
 ]  # fmt: skip
-
-MAX_EXPONENT = 100.0  # of a perplexity
 
 
 @dataclass(frozen=True)
@@ -91,43 +86,3 @@ def masked_token_loss(model: Any, batch: TextBatch, mask_prob: float) -> Loss:
     if not isinstance(batch, MaskedTextBatch):
         return Loss(total, len(targets))
     return Loss(total, len(targets), {"accuracy": 100 * (head(hidden).argmax(-1) == targets).sum()})
-
-
-def causal_lm_metrics(total: float, report: PassageReport) -> dict[str, float]:
-    """Loss and perplexity of a token, and bits per character.
-
-    Args:
-        total: sum of the losses of all tokens, in nats
-        report: the numbers of tokens and characters
-
-    Example:
-        >>> causal_lm_metrics(100.0, PassageReport(tokens=50, characters=200))["perplexity"] == math.exp(2)
-        True
-    """
-    loss = total / report.tokens
-    return {
-        "loss": loss,
-        "perplexity": math.exp(min(loss, MAX_EXPONENT)),
-        "bits_per_character": total / math.log(2) / report.characters,
-    }
-
-
-def masked_lm_metrics(total: float, count: float, sums: Mapping[str, float]) -> dict[str, float]:
-    """Loss, perplexity and accuracy of masked tokens.
-
-    Args:
-        total: sum of the losses, in nats
-        count: number of masked tokens
-        sums: sums of the metrics of `masked_token_loss`
-
-    Example:
-        >>> masked_lm_metrics(20.0, 10, {"accuracy": 400.0})["accuracy"]
-        40.0
-    """
-    if not count:
-        raise DataError(
-            "There is no word in the text that could be masked: all are unknown; take other text, or train with a"
-            " larger vocab_size."
-        )
-    perplexity = math.exp(min(total / count, MAX_EXPONENT))
-    return {"loss": total / count, "perplexity": perplexity, "accuracy": sums["accuracy"] / count}

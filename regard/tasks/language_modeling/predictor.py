@@ -14,7 +14,7 @@ import torch
 from regard.data import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from regard.data.passages import PassageBatches
 from regard.decoding import DecodingConfig, ObservedModel, decode, iterate_emitted
-from regard.errors import InputError, InputTooLongError
+from regard.errors import DataError, InputError, InputTooLongError
 from regard.tasks.abilities import Tokenizable, Tokenization
 from regard.tasks.datasets import EvalBatches
 from regard.tasks.language_modeling import loss as losses
@@ -27,6 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 MASK_MARK = "___"
+MAX_EXPONENT = 100.0  # of a perplexity
 
 
 def make_passages(texts: Iterable[str], processor: Any, config: Any) -> PassageBatches:
@@ -87,6 +88,15 @@ class _LanguageModelPredictor(Predictor[str, str, PredictionT]):
         if len(ids) > limit:
             count = f"the {text} has {len(ids):,} {unit}"
             raise InputTooLongError(f"{count}, but this model takes {limit:,} (passage_length); shorten it", row=row)
+
+
+def _token_metrics(total: float, count: float) -> dict[str, float]:
+    """The mean loss of a token in nats, and its exponential.
+
+    >>> _token_metrics(100.0, 50)["perplexity"] == math.exp(2)
+    True
+    """
+    return {"loss": total / count, "perplexity": math.exp(min(total / count, MAX_EXPONENT))}
 
 
 @dataclass(frozen=True)
@@ -241,7 +251,8 @@ class TextGenerator(_LanguageModelPredictor[GeneratedText], Tokenizable):
     def compute_metrics(self, batches: EvalBatches[Any]) -> dict[str, float]:
         """Loss, perplexity and bits per character."""
         total, _, _ = sum_losses(self, losses.causal_lm_loss, batches)
-        return losses.causal_lm_metrics(total, batches.report)
+        bits = total / math.log(2) / batches.report.characters
+        return {**_token_metrics(total, batches.report.tokens), "bits_per_character": bits}
 
     def _encode(self, prompt: str, row: int | None = None) -> list[int]:
         ids = self.tokenizer.encode(prompt)
@@ -329,7 +340,13 @@ class FillMask(_LanguageModelPredictor[FilledText]):
     def compute_metrics(self, batches: EvalBatches[Any]) -> dict[str, float]:
         """Loss, perplexity and accuracy of masked words."""
         loss = partial(losses.masked_token_loss, mask_prob=self.config.mask_prob)
-        return losses.masked_lm_metrics(*sum_losses(self, loss, batches))
+        total, count, sums = sum_losses(self, loss, batches)
+        if not count:
+            raise DataError(
+                "There is no word in the text that could be masked: all are unknown; take other text, or train with a"
+                " larger vocab_size."
+            )
+        return {**_token_metrics(total, count), "accuracy": sums["accuracy"] / count}
 
     def _encode(self, text: str, row: int | None = None) -> tuple[list[int], list[int]]:
         """The token ids with the mask in each gap, and the positions of the gaps after BOS."""
