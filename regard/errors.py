@@ -73,15 +73,16 @@ class UnknownNameError(UsageError, LookupError):
         super().__init__(message, suggestions=self.suggestions, **details)
 
     @classmethod
-    def among(cls, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-        """The error for a name that is none of the known ones.
+    def check(cls, kind: str, name: str, known: Iterable[str]) -> None:
+        """Raise the error for a name that is none of the known ones.
 
         Example:
-            >>> str(UnknownNameError.among("recipe", "revers", ["dates", "reverse"]))
-            "no recipe 'revers'; did you mean reverse?"
+            >>> UnknownNameError.check("recipe", "revers", ["dates", "reverse"])
+            Traceback (most recent call last):
+            regard.errors.UnknownNameError: no recipe 'revers'; did you mean reverse?
         """
-        known = list(known)
-        return cls(f"no {kind} {name!r}{suggest(name, known)}", suggestions=closest(name, known))
+        if name not in (known := list(known)):
+            raise cls(f"no {kind} {name!r}{suggest(name, known)}", suggestions=closest(name, known))
 
 
 class ShapeError(UsageError):

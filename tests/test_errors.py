@@ -84,12 +84,13 @@ def test_a_request_error_has_its_own_code_and_status():
 
 
 def test_an_unknown_name_comes_with_suggestions():
-    error = UnknownNameError.among("recipe", "revers", ["dates", "reverse"])
-    assert error.suggestions == ["reverse"]
-    assert str(error) == "no recipe 'revers'; did you mean reverse?"
-    error = UnknownNameError.among("recipe", "xyz", ["dates", "reverse"])
-    assert error.suggestions == []
-    assert str(error) == "no recipe 'xyz'; choose from dates, reverse"
+    UnknownNameError.check("recipe", "dates", ["dates", "reverse"])
+    with pytest.raises(UnknownNameError, match="no recipe 'revers'; did you mean reverse?") as caught:
+        UnknownNameError.check("recipe", "revers", ["dates", "reverse"])
+    assert caught.value.suggestions == ["reverse"]
+    with pytest.raises(UnknownNameError, match="no recipe 'xyz'; choose from dates, reverse") as caught:
+        UnknownNameError.check("recipe", "xyz", ["dates", "reverse"])
+    assert caught.value.suggestions == []
 
 
 def test_a_missing_package_is_named_with_its_extra():

@@ -73,8 +73,7 @@ def check_device(name: str) -> str:
     """
     from regard.training.weights import resolve_device
 
-    if name not in DEVICES:
-        raise UnknownNameError.among("device", name, DEVICES)
+    UnknownNameError.check("device", name, DEVICES)
     return str(resolve_device(name))
 
 

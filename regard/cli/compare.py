@@ -134,8 +134,7 @@ def reproduce(
     if name is None:
         print_summaries("studies", STUDIES, as_json, lang)
         return
-    if name not in STUDIES:
-        raise UnknownNameError.among("study", name, STUDIES)
+    UnknownNameError.check("study", name, STUDIES)
     folder = out or Path("runs", name)
     parts = [part.strip() for part in only.split(",")] if only else ()
     result = STUDIES[name].run(folder, quick, data, print_status, parts, overrides or ())

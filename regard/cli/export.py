@@ -85,8 +85,7 @@ def bench(
 
     from regard.tasks.benchmark import measure_throughput
 
-    if verb not in list_verbs():
-        raise UnknownNameError.among("benchmark", verb, list_verbs())
+    UnknownNameError.check("benchmark", verb, list_verbs())
     find_task(run, verb)
     if threads is not None:
         torch.set_num_threads(threads)

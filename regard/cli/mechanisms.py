@@ -48,8 +48,8 @@ def mechanisms(
         else:
             _print_explanation(mechanism, lang)
         return
-    if kind is not None and kind not in KINDS:
-        raise UnknownNameError.among("kind", kind, KINDS)
+    if kind is not None:
+        UnknownNameError.check("kind", kind, KINDS)
     kinds = KINDS if kind is None else (kind,)
     selected = [one for each in kinds for one in MECHANISMS if one.kind == each]
     if as_json:

@@ -46,8 +46,7 @@ def export(
     Example:
         export("runs/en-de", "onnx", "en-de-int8", quantize="int8")
     """
-    if to not in TARGETS:
-        raise errors.UnknownNameError.among("export format", to, TARGETS)
+    errors.UnknownNameError.check("export format", to, TARGETS)
     if quantize not in (None, "int8"):
         raise errors.ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
     if quantize and to == "safetensors":
@@ -113,8 +112,7 @@ def to_engine(translator: Any, engine: str) -> Translator:
         translator = to_engine(regard.load("runs/en-de"), "onnx")
         translator.engine  # "onnx"
     """
-    if engine not in ENGINES:
-        raise errors.UnknownNameError.among("engine", engine, ENGINES)
+    errors.UnknownNameError.check("engine", engine, ENGINES)
     if not isinstance(translator, Translator):
         raise errors.UnsupportedError(f"{engine} runs translators only; leave the engine out for this one")
     if engine == "torch":

@@ -114,11 +114,10 @@ def build_part(kind: str, choice: PartChoice, query_dim: int = 1, key_dim: int =
         'Cosine(strength=2.0)'
     """
     name = choice.name
-    if name not in KINDS[kind]:
-        raise UnknownNameError.among(f"{kind} of the playground", name, KINDS[kind])
+    UnknownNameError.check(f"{kind} of the playground", name, KINDS[kind])
     entry, sliders = get_mechanism(name), {one.name: one for one in _list_arguments(name)}
-    for unknown in choice.arguments.keys() - sliders.keys():
-        raise UnknownNameError.among(f"argument of {name}", unknown[:40], sliders)
+    for argument in choice.arguments:
+        UnknownNameError.check(f"argument of {name}", argument[:40], sliders)
     values: dict[str, Any] = {key: one.check(choice.arguments.get(key)) for key, one in sliders.items()}
     seed = values.pop("seed", 0)
     generator = torch.Generator().manual_seed(seed)

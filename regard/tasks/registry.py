@@ -195,8 +195,7 @@ def get_recipe(name: str) -> Recipe:
         >>> get_recipe("reverse").name
         'reverse'
     """
-    if name not in RECIPES:
-        raise UnknownNameError.among("recipe", name, RECIPES)
+    UnknownNameError.check("recipe", name, RECIPES)
     return RECIPES[name]
 
 
@@ -244,8 +243,7 @@ def get_entry(task: str) -> TaskEntry:
         task: name of the task
     """
     entries = _entries()
-    if task not in entries:
-        raise UnknownNameError.among("task", task, entries)
+    UnknownNameError.check("task", task, entries)
     return entries[task]
 
 

@@ -83,8 +83,7 @@ class DataSplits(Generic[ExampleT]):
         splits = {**self.tests, "valid": self.valid}
         if name is None:
             return self.tests or {"valid": self.valid}
-        if name not in splits:
-            raise UnknownNameError.among("split", name, splits)
+        UnknownNameError.check("split", name, splits)
         return {name: splits[name]}
 
 
