@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.config import format_value, split_override
+from regard.config import format_value, load_translations, split_override
 from regard.errors import ConfigError, RunExistsError, UnknownNameError, UsageError, suggest
 from regard.tasks.loading import load
 from regard.tasks.registry import get_recipe, make_config, read_record
@@ -117,7 +117,6 @@ class Study:
 
     Args:
         summary: one sentence
-        summary_zh: the same in Chinese
         run_fn: takes the folder, the recipe for translation, options by name and a log function; with `parts` also the
             chosen ones, with `has_quick_form` also `quick`
         parts: names of its parts, if it can be run in parts
@@ -126,18 +125,22 @@ class Study:
         has_quick_form: whether `run_fn` takes `quick`
 
     Example:
-        >>> study = Study("Nothing.", "无。", lambda out, name, values, log: {"table": "| a |"}, takes_data=False)
+        >>> study = Study("Nothing.", lambda out, name, values, log: {"table": "| a |"}, takes_data=False)
         >>> study.parts
         ()
     """
 
     summary: str
-    summary_zh: str
     run_fn: Callable[..., dict[str, Any]]
     parts: tuple[str, ...] = ()
     takes_data: bool = True
     trains_models: bool = True
     has_quick_form: bool = False
+
+    @property
+    def summary_zh(self) -> str:
+        """The same in Chinese, from the file of translations; in English where it has none."""
+        return load_translations("zh").get(f"Study.{self.run_fn.__name__}", self.summary)
 
     def run(
         self,

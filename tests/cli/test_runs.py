@@ -135,7 +135,7 @@ def test_reproduce_prints_the_table_of_a_study(monkeypatch, tmp_path):
         say(f"{name} {options['steps']}")
         return {"rows": [], "table": "| a |\n|---|"}
 
-    monkeypatch.setitem(studies.STUDIES, "small", studies.Study("A small one.", "小的。", study))
+    monkeypatch.setitem(studies.STUDIES, "small", studies.Study("A small one.", study))
     answer = call("reproduce", "small", "--quick", "--out", tmp_path / "small")
     assert answer.stdout == f"| a |\n|---|\n\nThe results are in {tmp_path / 'small'}.\n"
     assert answer.stderr == "reverse 30\n"

@@ -95,3 +95,7 @@ def test_the_optimal_cost_is_drawn_as_a_line(tmp_path):
     assert set(lines) == {"NTM", "LSTM", "best possible"}
     assert lines["best possible"][0] == pytest.approx(best)
     assert min(lines["NTM"]) > best
+
+
+def test_every_study_has_a_chinese_summary():
+    assert all(study.summary_zh.endswith("。") for study in STUDIES.values())
