@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -325,11 +326,8 @@ class Predictor(ABC, Generic[InputT, ExampleT, PredictionT]):
         """The longest beginning of a text that the model can take; other inputs are returned as they are."""
         if not isinstance(input, str) or self._can_take(input):
             return input
-        fits, too_long = 0, len(input)
-        while too_long - fits > 1:
-            middle = (fits + too_long) // 2
-            fits, too_long = (middle, too_long) if self._can_take(input[:middle]) else (fits, middle)
-        return cast(InputT, input[:fits])
+        longest = bisect_left(range(1, len(input)), True, key=lambda end: not self._can_take(input[:end]))
+        return cast(InputT, input[:longest])
 
     def _can_take(self, text: str) -> bool:
         try:
