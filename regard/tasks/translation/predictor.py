@@ -346,7 +346,10 @@ def check_head(layer: int | None, head: int | None, counts: Sequence[int]) -> No
 
 
 def _make_aligned_text(alignment: Alignment, options: AlignOptions, text: str, log_prob: float | None) -> AlignedText:
-    check_head(options.layer, options.head, alignment.weights.shape[:2])
+    for name, count in zip(("layer", "head"), alignment.weights.shape, strict=False):
+        value = getattr(options, name)
+        if value is not None and value >= count:
+            raise options.option(name).error(value, f"this model has {count} {name}s, counted from 0")
     words = alignment.select_head(options.layer, options.head).merge_words()
     links = alignment.links(options.layer, options.head, options.method, options.threshold)
     weights = tuple(tuple(round(weight, 6) for weight in row) for row in words.weights[0, 0].tolist())
