@@ -16,6 +16,7 @@ __all__ = [
     "MissingDependencyError", "OutOfMemoryError", "RegardError", "RequestError", "RunError", "RunExistsError",
     "RunFormatError", "RunLockedError", "RunNotFoundError", "ShapeError", "StaleStateError", "StorageError",
     "TrainingError", "UnknownNameError", "UnsupportedError", "UsageError", "WeightsMismatchError",
+    "require_choice",
 ]  # fmt: skip
 
 
@@ -288,6 +289,20 @@ def as_lost_process(error: BaseException) -> TrainingError | None:
         "another process of the training has ended, and this one cannot continue without it; regard resume continues"
         " from the latest checkpoint"
     )
+
+
+def require_choice(name: str, value: object, choices: Iterable[str], caller: str | None = None) -> None:
+    """Raise UsageError if an argument has none of its allowed values.
+
+    Args:
+        name: of the argument
+        value: its value
+        choices: the allowed values
+        caller: what takes the argument
+    """
+    if value not in (choices := tuple(choices)):
+        prefix = f"{caller}: " if caller else ""
+        raise UsageError(f"{prefix}invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
 
 
 def closest(name: str, known: Sequence[str]) -> list[str]:

@@ -77,24 +77,13 @@ def print_json(result: dict[str, Any], indent: int | None = 2) -> None:
 
 
 WORDS = {
-    "en": {
-        "separator": "; ",
-        "ge": "at least",
-        "gt": "above",
-        "le": "at most",
-        "lt": "below",
-        "default": "default: ",
-        "when": "only with ",
-    },
-    "zh": {
-        "separator": "；",
-        "ge": "不小于",
-        "gt": "大于",
-        "le": "不大于",
-        "lt": "小于",
-        "default": "默认：",
-        "when": "仅当 ",
-    },
+    "separator": ("; ", "；"),
+    "ge": ("at least", "不小于"),
+    "gt": ("above", "大于"),
+    "le": ("at most", "不大于"),
+    "lt": ("below", "小于"),
+    "default": ("default: ", "默认："),
+    "when": ("only with ", "仅当 "),
 }
 
 
@@ -110,7 +99,7 @@ def describe_option(item: Option, language: str = "en", *, with_allowed: bool = 
         >>> describe_option(Option("lr", float, 0.1, "Sizes", "learning rate", {"gt": 0}))
         'learning rate [above 0; default: 0.1]'
     """
-    words = WORDS[language]
+    words = {name: texts[language == "zh"] for name, texts in WORDS.items()}
     facts = [", ".join(item.allowed)] if with_allowed and item.allowed else []
     facts += [f"{words[name]} {bound:,}" for name, bound in item.bounds.items()]
     if item.auto or item.default not in (None, (), []):

@@ -160,7 +160,7 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
     titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang]
     for group in dict.fromkeys(item.group for item in options):
         rows = [make_row(item) for item in options if item.group == group]
-        print_blocks(describe_group(group, lang.value), make_table(rows, titles), "")
+        print_blocks(describe_group(group, lang), make_table(rows, titles), "")
     if changed:
         typer.echo({"en": "* differs from the recipe", "zh": "* 与配方不同"}[lang])
 

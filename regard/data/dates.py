@@ -31,7 +31,7 @@ from zlib import crc32
 from regard.data import date_formats
 from regard.data.date_formats import DAY, LANGUAGE_CODES, MONTH, YEAR, YEARS, DateFormat, formats_of, get_locale
 from regard.data.parallel import SentencePair
-from regard.errors import UnknownNameError, UsageError, closest
+from regard.errors import UnknownNameError, UsageError
 
 __all__ = [
     "SCORED_POSITIONS", "DateLanguage", "Dates", "all_formats", "find_ambiguous", "held_out_patterns",
@@ -106,15 +106,13 @@ class Dates:
     """
 
     def __init__(self, seed: int = 0, split: Split = "train", languages: Sequence[str] | None = None) -> None:
-        if split not in SPLITS:
-            raise UnknownNameError(f"dates have no split {split!r}; choose one of {', '.join(SPLITS)}")
+        UnknownNameError.check("split", split, SPLITS)
         self.seed, self.split = seed, split
         codes = LANGUAGE_CODES if languages is None else tuple(languages)
         if not codes:
             raise UsageError("dates need at least one language; omit languages to use all of them")
-        if unknown := [code for code in codes if code not in LANGUAGE_CODES]:
-            near = closest(unknown[0], LANGUAGE_CODES) or LANGUAGE_CODES
-            raise UnknownNameError(f"dates have no language {unknown[0]!r}; similar ones are {', '.join(near)}")
+        for code in codes:
+            UnknownNameError.check("language", code, LANGUAGE_CODES)
         self.formats = _group_formats(split == "patterns", codes)
         self.dates = _list_dates("test" if split == "patterns" else split)
 

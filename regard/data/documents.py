@@ -12,7 +12,7 @@ from regard.data import text_files
 from regard.data.parallel import pluralize
 from regard.data.segmentation import SPLITTERS, split_sentences
 from regard.data.text_files import Paths, TextFiles, file_type, line_error, read_lines, select_columns
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, require_choice
 
 __all__ = ["Document", "DocumentFiles", "DocumentSplitter", "SplitDocument", "Truncation", "leading_spaces"]
 
@@ -212,9 +212,8 @@ class DocumentSplitter:
     overflow: str = "split"
 
     def __post_init__(self) -> None:
-        for name, value, choices in (("unit", self.unit, SPLITTERS), ("overflow", self.overflow, OVERFLOW_CHOICES)):
-            if value not in choices:
-                raise UsageError(f"invalid value {value!r} for {name}: must be one of {', '.join(choices)}.")
+        require_choice("unit", self.unit, SPLITTERS)
+        require_choice("overflow", self.overflow, OVERFLOW_CHOICES)
         if min(self.max_words, self.max_sentences) < 1:
             raise UsageError(f"max_words={self.max_words} and max_sentences={self.max_sentences} must be at least 1.")
 

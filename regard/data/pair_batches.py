@@ -15,7 +15,7 @@ from regard.data.parallel import DataReport, SentencePair
 from regard.data.sources import IntArray, TensorBatch, shuffle, split_by_tokens
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, UsageError, require_choice
 
 __all__ = ["BatchingConfig", "EncodedPairs", "PairBatch", "PairEncoder", "with_line_numbers"]
 
@@ -92,9 +92,7 @@ class BatchingConfig:
     option_names: tuple[str, str] = field(default=("max_tokens", "overflow"), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.overflow not in OVERFLOW_CHOICES:
-            choices = ", ".join(OVERFLOW_CHOICES)
-            raise UsageError(f"invalid value {self.overflow!r} for overflow: must be one of {choices}.")
+        require_choice("overflow", self.overflow, OVERFLOW_CHOICES)
         if self.max_tokens < 1 or (self.max_length is not None and self.max_length < 1):
             raise UsageError(f"max_tokens={self.max_tokens} and max_length={self.max_length} must be at least 1.")
         if not all(0 <= side <= 1 for side in self.dropouts):

@@ -18,7 +18,7 @@ from regard.data.sources import IntArray, ResumableBatches, TensorBatch, data_fi
 from regard.data.text_files import Paths, TextFiles, read_lines
 from regard.data.tokenizer import RaggedArray, Tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, UNK_ID
-from regard.errors import DataError, UsageError
+from regard.errors import DataError, require_choice
 
 __all__ = ["MaskedTokens", "PassageBatches", "PassageReport", "PlainTextFiles", "TextBatch", "mask_tokens"]
 
@@ -45,8 +45,7 @@ class PlainTextFiles(TextFiles):
     def __init__(self, paths: Paths, separator: str = "blank") -> None:
         super().__init__(paths)
         self.separator = separator
-        if separator not in SEPARATORS:
-            raise UsageError(f"invalid value {separator!r} for separator: must be one of {', '.join(SEPARATORS)}.")
+        require_choice("separator", separator, SEPARATORS)
 
     def __iter__(self) -> Iterator[str]:
         for path in self.paths:

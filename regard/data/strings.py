@@ -23,11 +23,6 @@ BUCKETS = {0: "valid", 1: "test"}  # of 20 buckets of phrases; the others are tr
 Phrases = dict[str, tuple[str, ...]]
 
 
-def _check_split(name: str, split: str) -> None:
-    if split not in SPLITS:
-        raise UnknownNameError(f"{name} has no split {split!r}; choose one of {', '.join(SPLITS)}")
-
-
 @dataclass(frozen=True)
 class Reverse:
     """Pairs of a random string and its reverse, with links between their characters: regard -> drager.
@@ -57,7 +52,7 @@ class Reverse:
     max_length: int = 12
 
     def __post_init__(self) -> None:
-        _check_split("reverse", self.split)
+        UnknownNameError.check("split", self.split, SPLITS)
         if not self.alphabet or not 1 <= self.min_length <= self.max_length:
             strings = f"strings of {self.min_length} to {self.max_length} of {len(self.alphabet)} letters"
             remedy = "give at least one letter and 1 <= min_length <= max_length"
@@ -136,7 +131,7 @@ class Pinyin:
     split: Split = "train"
 
     def __post_init__(self) -> None:
-        _check_split("pinyin", self.split)
+        UnknownNameError.check("split", self.split, SPLITS)
 
     def pairs(self) -> list[SentencePair]:
         """Return all pairs of the split, always in the same order.

@@ -17,9 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from regard.attention import Boxcar, Constant, Epanechnikov, Gaussian, Score, attend, hardmax
-from regard.errors import UsageError
+from regard.errors import UsageError, require_choice
 from regard.models.kernel_sums import ExcludedPoint, Queries, Sums, TrainingPoints, build_fast_sums, smooth_in_chunks
-from regard.models.layers import require_choice
 
 __all__ = [
     "KernelRegression", "KernelSmoother", "OutOfReachWarning", "divide_sums", "learn_bandwidths", "leave_one_out_error",
@@ -89,8 +88,8 @@ class KernelRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegression:
         """Store the points and learn the width if requested; points of weight 0 are dropped."""
-        require_choice("KernelRegression", "kernel", self.kernel, KERNELS)
-        require_choice("KernelRegression", "out_of_reach", self.out_of_reach, ("nan", "nearest"))
+        require_choice("kernel", self.kernel, KERNELS, "KernelRegression")
+        require_choice("out_of_reach", self.out_of_reach, ("nan", "nearest"), "KernelRegression")
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         is_kept = weight > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from regard.errors import UsageError
 
 __all__ = [
     "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell", "Lengths", "Logits",
-    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "require_choice", "untie",
+    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "untie",
 ]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
@@ -199,19 +199,6 @@ class LSTMCell(RNNCell):
 
 RNN_CELLS: dict[str, type[RNNCell]] = {"gru": GRUCell, "lstm": LSTMCell}
 RNN_LAYERS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
-
-
-def require_choice(caller: str, name: str, value: object, choices: Collection[str]) -> None:
-    """Raise UsageError if an argument has none of its allowed values.
-
-    Args:
-        caller: what takes the argument
-        name: of the argument
-        value: its value
-        choices: the allowed values
-    """
-    if value not in tuple(choices):
-        raise UsageError(f"{caller}: invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
 
 
 class FeedForward(ResettableModule):

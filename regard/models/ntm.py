@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from regard.attention import addressing, observers
 from regard.attention.fast.addressing import can_use_fast_address
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
-from regard.errors import ShapeError, UsageError
-from regard.models.layers import require_choice
+from regard.errors import ShapeError, UsageError, require_choice
 from regard.models.ntm_fast import ClipGradient, HeadLayout, cast_tensors, memory_step, promote_tensors
 
 __all__ = [
@@ -147,7 +146,7 @@ class NeuralTuringMachine(ResettableModule):
         for name, value in sizes.items():
             if value < (minimum := 0 if name == "max_shift" else 1):
                 raise UsageError(f"NeuralTuringMachine: invalid value {value} for {name}: must be at least {minimum}")
-        require_choice("NeuralTuringMachine", "controller", controller, CONTROLLERS)
+        require_choice("controller", controller, CONTROLLERS, "NeuralTuringMachine")
         if state_grad_clip is not None and not state_grad_clip > 0:
             raise UsageError(
                 f"NeuralTuringMachine: invalid value {state_grad_clip} for state_grad_clip: must be above 0, or None"

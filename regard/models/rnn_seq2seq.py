@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.attention import Attention, AttentionOutput, LocalM, LocalP, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
-from regard.errors import UsageError
+from regard.errors import UsageError, require_choice
 from regard.models import layers
 from regard.models.layers import CellState, Lengths, Logits, RNNCell, SourceTokens, TargetTokens
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
@@ -93,8 +93,8 @@ class RNNSeq2Seq(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        layers.require_choice("RNNSeq2Seq", "cell_type", cell_type, layers.RNN_CELLS)
-        layers.require_choice("RNNSeq2Seq", "decoder_type", decoder_type, ("bahdanau", "luong"))
+        require_choice("cell_type", cell_type, layers.RNN_CELLS, "RNNSeq2Seq")
+        require_choice("decoder_type", decoder_type, ("bahdanau", "luong"), "RNNSeq2Seq")
         if input_feeding and decoder_type == "bahdanau":
             raise UsageError(
                 "RNNSeq2Seq: input_feeding needs decoder_type='luong'; a step of Bahdanau's decoder already"

@@ -50,7 +50,7 @@ class TrainingConfig(Config):
     monitor: str = option("loss", MONITOR_HELP)
     keep_checkpoints: int = option(3, "number of checkpoints to keep", ge=1, resumable=True, neutral=True)
     average_last: int = option(
-        0, "average the weights of the last validations, as many as given here, at the end; 0: off", ge=0
+        0, "average the weights saved at the last validations, this many, when training ends; 0: off", ge=0
     )
     seed: int = option(0, "seed of all random numbers", ge=0, lt=1 << 63)
     device: DeviceName = option("auto", "device to train on; auto: cuda, else mps, else cpu", neutral=True)

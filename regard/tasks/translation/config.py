@@ -67,11 +67,11 @@ class TranslationConfig(TrainingConfig):
         0.0, "probability of skipping a BPE merge in training (Provilkov et al. 2020)", ge=0, lt=1
     )
     nfkc: bool = option(
-        False, "apply NFKC Unicode normalization, which makes full-width letters normal ones", inherit=True
+        False, "apply NFKC Unicode normalization, which turns full-width letters into ASCII", inherit=True
     )
     lowercase: bool = option(False, "convert all text to lower case", inherit=True)
     batch_tokens: int = option(
-        4096, "tokens per batch, including padding: number of sentences times length of the longest", ge=1
+        4096, "tokens per batch, at most: number of sentences times length of the longest on either side", ge=1
     )
     # model
     model: Literal["rnn", "transformer"] = option("rnn", "architecture of encoder and decoder")
@@ -91,13 +91,13 @@ class TranslationConfig(TrainingConfig):
     score: _Text = option(
         None,
         "score function of cross-attention, from decoder to encoder; auto: additive (rnn), scaled-dot (transformer);"
-        " all: `regard mechanisms --kind score`",
+        " `regard mechanisms --kind score` lists all",
         auto=True,
     )
     normalize: str | None = option(
         None,
         "function that turns scores of cross-attention into weights, such as softmax, sparsemax or sample (hard"
-        " attention); auto: softmax for most score functions; all: `regard mechanisms --kind normalizer`",
+        " attention); auto: softmax, or kernel_sum for kernel values; `regard mechanisms --kind normalizer` lists all",
         auto=True,
     )
     hidden_dim: _Size = option(None, "size of the decoder's state; auto: 256", ge=1, when=RNN, auto=True)
@@ -158,7 +158,7 @@ class TranslationConfig(TrainingConfig):
     # decoding
     beam_size: int = option(5, "beam size; 1 is greedy search", ge=1)
     length_penalty: float = option(
-        1.0, "exponent of the length norm in beam search; larger values prefer longer translations", ge=0
+        1.0, "exponent of the length normalization in beam search; larger values prefer longer translations", ge=0
     )
     bleu_tokenizer: BleuTokenizer = option(
         "auto",
