@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import overload
 
 import torch
@@ -72,11 +72,18 @@ def fill_empty_rows(scores: Tensor) -> Tensor:
     return filled + (visible - visible.detach())
 
 
-def apply_masked(normalize: NormalizeFunction, scores: Tensor) -> Tensor:
+def has_only_ordinary_rows(scores: Tensor) -> bool:
+    """Whether every query has a visible key, and no NaN; False where that cannot be read at once."""
+    return scores.is_cpu and not is_transformed() and bool((scores.detach().amax(-1) > -math.inf).all())
+
+
+def apply_masked(normalize: NormalizeFunction, scores: Tensor, zeroes_hidden: bool = False) -> Tensor:
     """``normalize(scores)`` with weight 0 for hidden keys; see `masked_normalizer`."""
     if scores.shape[-1] == 0:
         return scores
     wide = upcast_half(scores)
+    if zeroes_hidden and has_only_ordinary_rows(wide):
+        return normalize(wide).to(scores.dtype)
     weights = normalize(fill_empty_rows(wide))
     check_result("normalize", weights, tuple(wide.shape))
     return zero_hidden(weights, wide).to(scores.dtype)
@@ -84,14 +91,18 @@ def apply_masked(normalize: NormalizeFunction, scores: Tensor) -> Tensor:
 
 @overload
 def masked_normalizer(
-    function: NormalizeFunction, *, input_kind: str = ..., is_random: bool = ...
+    function: NormalizeFunction, *, input_kind: str = ..., is_random: bool = ..., zeroes_hidden: bool = ...
 ) -> NormalizeFunction: ...
 @overload
 def masked_normalizer(
-    *, input_kind: str = ..., is_random: bool = ...
+    *, input_kind: str = ..., is_random: bool = ..., zeroes_hidden: bool = ...
 ) -> Callable[[NormalizeFunction], NormalizeFunction]: ...
 def masked_normalizer(
-    function: NormalizeFunction | None = None, *, input_kind: str = "logits", is_random: bool = False
+    function: NormalizeFunction | None = None,
+    *,
+    input_kind: str = "logits",
+    is_random: bool = False,
+    zeroes_hidden: bool = False,
 ) -> NormalizeFunction | Callable[[NormalizeFunction], NormalizeFunction]:
     """Decorates a function of scores as a normalizer that gives hidden keys weight 0.
 
@@ -105,6 +116,8 @@ def masked_normalizer(
         function: from scores to weights
         input_kind: what the scores are, "logits" or "kernel" (kernel values)
         is_random: whether the function draws random numbers
+        zeroes_hidden: whether the function itself gives a score of -inf weight 0 and gradient 0 in a row that has other
+            scores, as softmax does; such rows are then passed to it as they are, which is faster
 
     Returns: the normalizer; with keyword arguments only, a decorator
 
@@ -116,11 +129,11 @@ def masked_normalizer(
         [[4.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     if function is None:
-        return lambda decorated: masked_normalizer(decorated, input_kind=input_kind, is_random=is_random)
+        return partial(masked_normalizer, input_kind=input_kind, is_random=is_random, zeroes_hidden=zeroes_hidden)
 
     @wraps(function)
     def normalize(scores: Tensor) -> Tensor:
-        return apply_masked(function, scores)
+        return apply_masked(function, scores, zeroes_hidden)
 
     normalize.__dict__.update(input_kind=input_kind, is_random=is_random, is_masked=True)
     return normalize

@@ -13,7 +13,7 @@ from regard.errors import UsageError
 __all__ = ["SigmoidSum", "Temperature", "TopK", "kernel_sum", "sigmoid", "softmax"]
 
 
-@masked_normalizer
+@masked_normalizer(zeroes_hidden=True)
 def softmax(scores: Scores) -> Weights:
     """Positive weights that sum to 1, proportional to the exponential of the score.
 
