@@ -103,7 +103,7 @@ class RelativePositionBias(Score):
                  [-1., -0.]]])
     """
 
-    is_positional = is_relative = True
+    is_positional = is_relative = computes_bias = True
 
     def __init__(self, num_heads: int, offset: int | None):
         super().__init__()

@@ -146,6 +146,15 @@ def test_blocks_of_queries(score, normalize, used_paths, monkeypatch):
         assert "blocked" in used_paths
 
 
+def test_rotated_vectors_are_fused_at_any_size(used_paths, monkeypatch):
+    """They have no bias that could be too large."""
+    monkeypatch.setattr(blocks, "MAX_SCORES", 2**15)
+    monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 2**13)
+    attention, sample = laws.AttentionUnderTest(Rotary(ScaledDot()), None), make_inputs(120, 130, (3, 2))
+    laws.context_equals_weighted_sum(attention, sample, None)
+    assert set(used_paths) == {"fused"}
+
+
 class Widest(Score):
     """Records the number of scores of each call."""
 

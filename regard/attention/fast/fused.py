@@ -142,16 +142,16 @@ def _is_small_training_batch(inputs: AttentionInputs) -> bool:
 
 
 def _is_mask_too_large(inputs: AttentionInputs) -> bool:
-    """Whether the mask or a positional bias would have to be materialized and is too large for it."""
-    positional = inputs.score.is_positional
-    if not positional and isinstance(inputs.mask, DenseMask):
+    """Whether the mask or a computed bias would have to be materialized and is too large for it."""
+    has_bias = inputs.score.pairwise.computes_bias
+    if not has_bias and isinstance(inputs.mask, DenseMask):
         return False  # it is materialized already
     is_cheap = inputs.mask is None or inputs.mask.is_query_independent
-    if not positional and (is_cheap or _causal_upper_bound(inputs) is not None):
+    if not has_bias and (is_cheap or _causal_upper_bound(inputs) is not None):
         return False
     key_batch = inputs.key.shape[:-2] if inputs.num_groups == 1 else (*inputs.key.shape[:-3], 1)
     shape = broadcast_shape(inputs.query.shape[:-2], key_batch)
-    axes = shape if positional else shape[: inputs.mask.num_batch_axes() if inputs.mask is not None else 0]
+    axes = shape if has_bias else shape[: inputs.mask.num_batch_axes() if inputs.mask is not None else 0]
     return math.prod(axes) * inputs.num_queries * inputs.num_keys > MAX_MASK_ENTRIES
 
 

@@ -75,6 +75,20 @@ class PositionGrid:
         shape = torch.broadcast_shapes(table.shape[:-1], positions.shape[:-1])
         return table.expand(*shape, -1).gather(-1, positions.expand(*shape, -1))
 
+    def take_pairs(self, matrix: Tensor) -> Tensor:
+        """``matrix[..., query position, key position]`` for every pair; axes are matched from the right."""
+        if self.is_full:
+            return matrix
+        rows, columns = matrix.shape[-2:]
+        query_positions = self.query_positions.clamp(0, rows - 1)
+        key_positions = self.key_positions.clamp(0, columns - 1)
+        if key_positions.dim() <= self.num_inner_axes + 2:
+            return matrix[..., query_positions, key_positions]
+        # A gathered grid: (*batch, queries, 1, width), with different keys for each query.
+        table = matrix if rows == 1 else matrix.index_select(-2, query_positions.flatten())
+        shape = torch.broadcast_shapes(table.shape[:-1], key_positions.shape[:-2])
+        return table.expand(*shape, -1).gather(-1, key_positions.squeeze(-2).expand(*shape, -1)).unsqueeze(-2)
+
 
 class Mask:
     """Which keys are visible to each query.
@@ -277,24 +291,13 @@ class DenseMask(Mask):
             actual = f"{'nested ' * tensor.is_nested}{tensor.dtype}" if is_tensor else type(tensor).__name__
             raise DtypeError(
                 f"a mask is a bool tensor, True where a key is visible to a query, got {actual}; write mask.bool() for "
-                "ones and zeros, padding(lengths) for lengths, and for a float tensor, which is a bias, mask == 0 "
-                "where it is 0 or -inf, or else score=lambda q, k: ScaledDot()(q, k) + bias"
+                "ones and zeros, padding(lengths) for lengths, padding(attention_mask=...) for that of a tokenizer, "
+                "and score=ScaledDot() + bias for a float tensor, which is a bias"
             )
         self.tensor = tensor.reshape((1,) * (2 - tensor.dim()) + tensor.shape)
 
     def rule(self, grid: PositionGrid) -> Tensor:
-        tensor = self.tensor.to(grid.key_positions.device)
-        if grid.is_full:
-            return tensor
-        rows, columns = tensor.shape[-2:]
-        query_positions = grid.query_positions.clamp(0, rows - 1)
-        key_positions = grid.key_positions.clamp(0, columns - 1)
-        if key_positions.dim() <= grid.num_inner_axes + 2:
-            return tensor[..., query_positions, key_positions]
-        # A gathered grid: (*batch, queries, 1, width), with different keys for each query.
-        table = tensor if rows == 1 else tensor.index_select(-2, query_positions.flatten())
-        shape = torch.broadcast_shapes(table.shape[:-1], key_positions.shape[:-2])
-        return table.expand(*shape, -1).gather(-1, key_positions.squeeze(-2).expand(*shape, -1)).unsqueeze(-2)
+        return grid.take_pairs(self.tensor.to(grid.key_positions.device))
 
     def tensors(self) -> list[Tensor]:
         return [self.tensor]

@@ -1,4 +1,4 @@
-"""The base class of scores, and their algebra: ``a + b``, ``2 * a``, ``tensor * a``."""
+"""The base class of scores, and their algebra: ``a + b``, ``2 * a``, ``a + tensor``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from regard.attention import _common
 from regard.attention._common import part_name
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import ResettableModule
-from regard.errors import UsageError
+from regard.errors import DtypeError, ShapeError, UsageError
 
-__all__ = ["DotProductFeatures", "FunctionScore", "ScaledScore", "Score", "SumScore"]
+__all__ = ["Bias", "DotProductFeatures", "FunctionScore", "ScaledScore", "Score", "SumScore"]
 
 QueryVectors = Float[Tensor, "*batch queries query_dim"]
 KeyVectors = Float[Tensor, "*other keys key_dim"]
@@ -73,6 +73,8 @@ class Score(ResettableModule):
     """Whether the score depends on the distance of a key from the query, so that they must be of one sequence."""
     is_random = False
     """Whether the score draws random numbers, so that it must be computed once and stored."""
+    computes_bias = False
+    """Whether `dot_product_features` computes a bias for every query and key, which may be too large."""
     is_pointwise = False
     """Whether the score of a pair is a function of its two vectors alone, whatever their head and position."""
 
@@ -129,9 +131,12 @@ class Score(ResettableModule):
         return None if self.is_positional else self
 
     def __add__(self, other: object) -> Score:
+        other = Bias(other) if isinstance(other, Tensor) else other
         return SumScore(self, other) if isinstance(other, Score) else NotImplemented
 
     def __radd__(self, other: object) -> Score:  # so that sum([a, b]) works, which starts at 0
+        if isinstance(other, Tensor):
+            return self + other
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __truediv__(self, divisor: object) -> Score:
@@ -176,6 +181,7 @@ class SumScore(Score):
         self.output_kind = left.output_kind
         self.is_positional = left.is_positional or right.is_positional
         self.is_random = left.is_random or right.is_random
+        self.computes_bias = left.pairwise.computes_bias or right.pairwise.computes_bias
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         self.left.check_dims(query, key)
@@ -222,6 +228,7 @@ class ScaledScore(Score):
         self.score, self.factor = score, factor
         self.output_kind, self.is_random = score.output_kind, score.is_random
         self.is_positional = score.is_positional or not self._is_per_query
+        self.computes_bias = score.pairwise.computes_bias
         if score.output_kind == "kernel" and not isinstance(factor, Tensor) and not factor >= 0:
             raise UsageError(f"kernel values are at least 0, so {part_name(score)} cannot be scaled by {factor}")
 
@@ -264,6 +271,75 @@ class ScaledScore(Score):
 
     def extra_repr(self) -> str:
         return "factor=tensor" if isinstance(self.factor, Tensor) else f"factor={self.factor}"
+
+
+class Bias(Score):
+    """Scores that do not depend on query and key: a tensor that is added to another score.
+
+        score(q_i, k_j) = bias[..., i, j]
+
+    ``ScaledDot() + bias`` for a tensor is ``ScaledDot() + Bias(bias)``, which PyTorch writes as a float ``attn_mask``.
+    Entries of -inf hide a key.
+
+    Args:
+        bias: a floating point tensor that broadcasts to (*batch, queries, keys) from the right; an nn.Parameter is
+            trained
+
+    Shape: query (*batch, queries, query_dim), key (*batch, keys, key_dim) -> (*batch, queries, keys)
+
+    Example:
+        >>> score = ScaledDot() + Bias(torch.tensor([0.0, -2.0, -torch.inf]))
+        >>> attend(torch.zeros(1, 4), torch.zeros(3, 4), torch.randn(3, 4), score=score).weights
+        tensor([[0.8808, 0.1192, 0.0000]])
+    """
+
+    is_positional = True
+
+    def __init__(self, bias: Tensor):
+        super().__init__()
+        if not isinstance(bias, Tensor) or not bias.is_floating_point() or bias.is_nested:
+            actual = bias.dtype if isinstance(bias, Tensor) else type(bias).__name__
+            raise DtypeError(
+                f"Bias: a bias is a floating point tensor, which is added to the scores, got {actual}; a bool tensor "
+                "of visible keys is a mask"
+            )
+        self.bias = bias
+
+    def check_dims(self, query: Tensor, key: Tensor) -> None:
+        num_axes = max(query.dim(), key.dim())
+        leading = [
+            max((tensor.shape[axis] for tensor in (query, key) if tensor.dim() >= -axis), default=1)
+            for axis in range(-num_axes, -2)
+        ]
+        expected = (*leading, query.shape[-2], key.shape[-2])
+        shape = (1,) * (num_axes - self.bias.dim()) + tuple(self.bias.shape)
+        if len(shape) > num_axes or any(actual not in (1, size) for actual, size in zip(shape, expected, strict=True)):
+            raise ShapeError(
+                f"Bias: the bias {tuple(self.bias.shape)} does not broadcast to (*batch, queries, keys) = {expected}; "
+                "axes are matched from the right"
+            )
+
+    def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:
+        self.check_dims(query, key)
+        return self._expand(_common.broadcast_batch_shape(query, key), query, key)
+
+    def forward_grouped(self, query: Tensor, key: Tensor, num_groups: int) -> Tensor:
+        return self._expand(tuple(query.shape[:-2]), query, key)
+
+    def _expand(self, batch: tuple[int, ...], query: Tensor, key: Tensor) -> Tensor:
+        return _common.upcast_half(self.bias.to(query.device)).expand(*batch, query.shape[-2], key.shape[-2])
+
+    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
+        return DotProductFeatures(None, None, bias=self._matrix().to(query.device))
+
+    def restrict(self, grid: PositionGrid) -> Score | None:
+        return Bias(grid.take_pairs(self._matrix()))
+
+    def _matrix(self) -> Tensor:
+        return self.bias.reshape((1,) * (2 - self.bias.dim()) + self.bias.shape)
+
+    def extra_repr(self) -> str:
+        return str(tuple(self.bias.shape))
 
 
 class FunctionScore(Score):
