@@ -12,7 +12,8 @@ from regard.attention import addressing, observers
 from regard.attention.equation import attend
 from regard.attention.layers import AttentionPool, LocalM, LocalP, MaxPool
 from regard.attention.masks.base import Mask, PositionGrid, dense
-from regard.attention.masks.kinds import around, causal, documents, padding, window
+from regard.attention.masks.kinds import around, causal, documents, window
+from regard.attention.masks.padding_masks import padding, prefix
 from regard.attention.multi_head import KVCache, MultiHead
 from regard.attention.normalizers.base import Normalizer, masked_normalizer
 from regard.attention.normalizers.basic import SigmoidSum, Temperature, TopK, kernel_sum, sigmoid, softmax
@@ -22,16 +23,16 @@ from regard.attention.output import AttentionOutput
 from regard.attention.positions import Alibi, Learned, RelativeBias, Rotary, Sinusoidal
 from regard.attention.projected import Attention, ProjectedKV
 from regard.attention.scores.additive import Additive, Concat
-from regard.attention.scores.base import Score
+from regard.attention.scores.base import Bias, Score
 from regard.attention.scores.distance import Boxcar, Cosine, Epanechnikov, Gaussian
 from regard.attention.scores.dot import Bilinear, Constant, Dot, Energy, Location, ScaledDot
 
 __all__ = [
-    "Additive", "Alibi", "Attention", "AttentionOutput", "AttentionPool", "Bilinear", "Boxcar", "Concat",
+    "Additive", "Alibi", "Attention", "AttentionOutput", "AttentionPool", "Bias", "Bilinear", "Boxcar", "Concat",
     "Constant", "Cosine", "Dot", "Dropout", "Energy", "Entmax", "Epanechnikov", "Gaussian", "GaussianWindow",
     "Gumbel", "KVCache", "Learned", "LocalM", "LocalP", "Location", "Mask", "MaxPool", "MultiHead", "Normalizer",
     "PositionGrid", "ProjectedKV", "RelativeBias", "Rotary", "Sample", "ScaledDot", "Score", "SigmoidSum",
     "Sinusoidal", "StraightThrough", "Temperature", "TopK", "addressing", "around", "attend", "causal", "dense",
-    "documents", "entmax15", "hardmax", "kernel_sum", "masked_normalizer", "observers", "padding", "sigmoid",
+    "documents", "entmax15", "hardmax", "kernel_sum", "masked_normalizer", "observers", "padding", "prefix", "sigmoid",
     "softmax", "sparsemax", "window",
 ]  # fmt: skip

@@ -27,6 +27,13 @@ MASKS = (
         example_factory=lambda a, torch: a.padding(12),
     ),
     mask(
+        "prefix",
+        cost="m n comparisons",
+        fast_path="Evaluated block by block where the full mask would be large.",
+        aliases=("lengths of each query", "cumulative"),
+        example_factory=lambda a, torch: a.prefix(torch.arange(16)),
+    ),
+    mask(
         "causal",
         cost="half of the full matrix",
         fast_path="The fused kernel skips hidden keys; a single query with a cache needs no mask.",

@@ -1,20 +1,18 @@
-"""The named masks: padding, causal, window, around, documents (and dense, in base)."""
+"""Masks by position or document: causal, window, around, documents."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from regard.attention.masks.base import Mask, PositionGrid
-from regard.errors import DtypeError, ShapeError, UsageError
+from regard.attention.masks.padding_masks import check_leading_axes
+from regard.errors import ShapeError, UsageError
 
-__all__ = [
-    "AroundMask", "DocumentMask", "PaddingMask", "WindowMask", "around", "causal", "documents", "padding", "window",
-]  # fmt: skip
+__all__ = ["AroundMask", "DocumentMask", "WindowMask", "around", "causal", "documents", "window"]
 
 
 def _check_integer(name: str, argument: str, value: object, minimum: int | None = None) -> int:
@@ -22,77 +20,6 @@ def _check_integer(name: str, argument: str, value: object, minimum: int | None 
         allowed = "a whole number" + (f" of at least {minimum}" if minimum is not None else "")
         raise UsageError(f"{name}: {argument} must be {allowed}, got {value!r}")
     return value
-
-
-def _check_leading_axes(table: Tensor, batch_shape: tuple[int, ...], num_trailing_axes: int, name: str) -> None:
-    """Raise unless the first axes of ``table`` are the leading batch axes of the scores."""
-    leading = tuple(table.shape[: table.dim() - num_trailing_axes])
-    if any(actual not in (1, size) and size != 1 for actual, size in zip(leading, batch_shape, strict=False)):
-        raise ShapeError(
-            f"{name} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are "
-            f"{batch_shape}"
-        )
-
-
-def _is_eager() -> bool:
-    """Whether the values of tensors can be read."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None
-
-
-class PaddingMask(Mask):
-    """The mask that `padding` returns.
-
-    Args:
-        lengths: the number of keys of each sequence
-
-    Example:
-        >>> PaddingMask([1, 3])
-        padding((2,))
-    """
-
-    def __init__(self, lengths: Int[Tensor, "*batch"] | Sequence[int] | int):
-        lengths = torch.as_tensor(lengths)
-        if lengths.dtype.is_floating_point or lengths.dtype == torch.bool or lengths.is_complex():
-            raise DtypeError(
-                f"padding: lengths must be whole numbers, got {lengths.dtype}; a bool tensor of visible keys is "
-                "a mask already"
-            )
-        self.lengths = lengths
-
-    def rule(self, grid: PositionGrid) -> Tensor:
-        return grid.key_positions < self.prefix_lengths(grid)
-
-    def prefix_lengths(self, grid: PositionGrid) -> Tensor:
-        return grid.align_leading(self.lengths.to(grid.key_positions.device), 0)
-
-    def tensors(self) -> list[Tensor]:
-        return [self.lengths]
-
-    def num_batch_axes(self) -> int:
-        return self.lengths.dim()
-
-    def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
-        if self.lengths.dim() > num_batch_axes and any(size != 1 for size in self.lengths.shape[num_batch_axes:]):
-            raise ShapeError(
-                f"padding: lengths {tuple(self.lengths.shape)} have more axes than the batch, which has "
-                f"{num_batch_axes}; for lengths of each query write the mask torch.arange(keys) < lengths[..., None] "
-                "of shape (*batch, queries, keys), with an axis for the heads before the queries in MultiHead"
-            )
-
-    def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
-        _check_leading_axes(self.lengths, batch_shape, 0, "padding: lengths")
-        # Reading the values would make a GPU wait, and break the graph of a compiler.
-        if self.lengths.is_cpu and _is_eager() and type(self.lengths) is Tensor and self.lengths.numel():
-            low, high = self.lengths.aminmax()
-            if int(low) < 0 or int(high) > keys:
-                raise UsageError(f"padding: lengths must be from 0 to the number of keys, {keys}, got {low} to {high}")
-
-    @property
-    def is_query_independent(self) -> bool:
-        return True
-
-    def __repr__(self) -> str:
-        return f"padding({tuple(self.lengths.shape)})"
 
 
 class WindowMask(Mask):
@@ -177,7 +104,7 @@ class AroundMask(Mask):
             raise ShapeError(
                 f"around: center {tuple(self.center.shape)} must end in the number of queries, which is {queries}"
             )
-        _check_leading_axes(self.center, batch_shape, 1, "around: center")
+        check_leading_axes(self.center, batch_shape, 1, "around: center")
 
     def __repr__(self) -> str:
         return f"around({tuple(self.center.shape)}, radius={self.radius})"
@@ -221,33 +148,10 @@ class DocumentMask(Mask):
                     f"documents: {side}_ids {tuple(ids.shape)} must end in the number of {side} positions, "
                     f"which is {size}"
                 )
-            _check_leading_axes(ids, batch_shape, 1, f"documents: {side}_ids")
+            check_leading_axes(ids, batch_shape, 1, f"documents: {side}_ids")
 
     def __repr__(self) -> str:
         return f"documents({tuple(self.query_ids.shape)})"
-
-
-def padding(lengths: Int[Tensor, "*batch"] | Sequence[int] | int) -> Mask:
-    """The first keys of each sequence are visible, as many as its length; the keys after them are padding.
-
-        visible(i, j) = j < lengths[batch]
-
-    Args:
-        lengths: the number of keys of each sequence, from 0 to the number of keys; its axes are the leading batch axes,
-            heads and queries follow. Out of this range a call raises a UsageError; on a GPU and under a compiler, where
-            values are not read, fewer than 0 are 0, and more than all are all.
-
-    Shape: lengths (*batch,)
-
-    Returns: the mask
-
-    Example:
-        >>> padding([1, 3]).materialize(1, 3).int()
-        tensor([[[1, 0, 0]],
-        <BLANKLINE>
-                [[1, 1, 1]]], dtype=torch.int32)
-    """
-    return PaddingMask(lengths)
 
 
 def causal(offset: int | None = None) -> Mask:
