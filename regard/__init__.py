@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         decoding,
         export,
         models,
+        nn,
         serving,
         studies,
         tasks,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attention", "RegardError", "__version__", "attend", "attention", "catalogue", "data", "decoding", "export",
-    "load", "models", "serving", "studies", "tasks", "testing", "train", "training", "viewing", "watch",
+    "load", "models", "nn", "serving", "studies", "tasks", "testing", "train", "training", "viewing", "watch",
 ]  # fmt: skip
 
 _NAMES = {
@@ -51,7 +52,7 @@ _NAMES = {
     "tasks": ("load", "train"),
     "viewing": ("watch",),
 }
-_PACKAGES = "attention catalogue data decoding export models serving studies tasks testing training viewing"
+_PACKAGES = "attention catalogue data decoding export models nn serving studies tasks testing training viewing"
 __getattr__ = lazy_names(__name__, _NAMES, _PACKAGES.split())
 
 

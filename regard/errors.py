@@ -16,6 +16,7 @@ __all__ = [
     "MissingDependencyError", "OutOfMemoryError", "RegardError", "RequestError", "RunError", "RunExistsError",
     "RunFormatError", "RunLockedError", "RunNotFoundError", "ShapeError", "StaleStateError", "StorageError",
     "TrainingError", "UnknownNameError", "UnsupportedError", "UsageError", "WeightsMismatchError",
+    "require_choice",
 ]  # fmt: skip
 
 
