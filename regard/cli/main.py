@@ -5,6 +5,7 @@ A command is imported when it is called, so `regard --help` imports neither torc
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -148,12 +149,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Example:
         main(["train", "dates", "steps=200", "--out", "runs/dates"])  # ends with SystemExit
     """
+    # Windows gives files and pipes a code page in which most languages would be question marks.
+    encoding = "utf-8" if sys.platform == "win32" and not os.environ.get("PYTHONIOENCODING") else None
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode gets "?", not a traceback
+            stream.reconfigure(encoding=encoding, errors="replace")  # a terminal without Unicode gets "?"
     try:
         with cache_records():
-            app(arguments)
+            app(arguments, windows_expand_args=False)  # an argument with "?" is a text, not a pattern of file names
     except Exception as error:
         if (known := to_regard_error(error)) is None:
             raise

@@ -112,7 +112,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError:
         raise UsageError(f"no address {host!r}; 127.0.0.1 is this machine") from None
     listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # On Windows, SO_REUSEADDR would give the port to several servers at once.
+    listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
     try:
         listener.bind(address)
         listener.listen(128)
