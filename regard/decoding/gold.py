@@ -132,6 +132,7 @@ def read_gold(path: str | PathLike[str]) -> list[GoldAlignment]:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "gold.tsv")
         >>> _ = path.write_text("das Haus\\tthe house\\t0-0 1-1", encoding="utf-8")
         >>> sorted(read_gold(path)[0].sure)
