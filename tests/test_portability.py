@@ -228,10 +228,14 @@ def test_a_study_says_that_it_needs_the_memory_of_a_process(monkeypatch):
 
 
 def test_the_peak_memory_of_macos(monkeypatch):
-    resource = pytest.importorskip("resource")
+    """It counts bytes, other systems kilobytes."""
+    resource = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=3 * 2**20))
     monkeypatch.setattr(costs_measured, "STATUS", Path("/no/such/file"))
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert costs_measured.peak_memory_mb() == pytest.approx(kilobytes / 1024, rel=0.1)
+    monkeypatch.setitem(sys.modules, "resource", resource)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert costs_measured.peak_memory_mb() == 3
+    monkeypatch.setattr(sys, "platform", "freebsd14")
+    assert costs_measured.peak_memory_mb() == 3 * 1024
 
 
 def test_the_measured_process_ends_with_one_sentence(monkeypatch):
