@@ -7,14 +7,13 @@
 FROM python:3.13-slim AS build
 WORKDIR /src
 RUN python -m venv /opt/regard
-COPY constraints.txt requirements.lock pyproject.toml README.md LICENSE ./
-COPY docker/requirements.py ./
-# First PyTorch's own CPU build; the lock has the hashes of the builds on PyPI, which bring CUDA.
+COPY constraints.txt docker/requirements.lock ./
+# First PyTorch's own CPU build, which the lock leaves out: those on PyPI bring CUDA.
 RUN /opt/regard/bin/pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch
-RUN python requirements.py export images serve > direct.txt && \
-  /opt/regard/bin/pip install --no-cache-dir -c requirements.lock -r direct.txt
+RUN /opt/regard/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY regard regard
-RUN /opt/regard/bin/pip install --no-cache-dir --no-deps .
+RUN /opt/regard/bin/pip install --no-cache-dir --no-deps . && /opt/regard/bin/pip check
 
 FROM python:3.13-slim
 RUN useradd --create-home --uid 10001 regard

@@ -78,10 +78,13 @@ dist: $(RELEASE) ## build wheel and sdist in dist/, try the wheel in a clean env
 	$(BIN)/python tests/clean_install.py dist/*.whl build/clean
 	$(BIN)/cyclonedx-py environment build/clean --pyproject pyproject.toml --output-file build/sbom.json
 
-lock: $(RELEASE) ## update requirements.lock: the newest versions of all dependencies, with hashes
-	$(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal --python-version 3.10 --all-extras \
+lock: $(RELEASE) ## update requirements.lock and that of the Docker image: all dependencies with hashes
+	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --no-config --universal --python-version 3.10 --all-extras \
 	  $(foreach group,dev docs bench release,--group $(group)) -c constraints.txt --generate-hashes --no-annotate \
 	  --custom-compile-command "make lock" --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal --python-version 3.13 \
+	  $(foreach extra,export images serve,--extra $(extra)) -c requirements.lock --overrides docker/overrides.txt \
+	  --generate-hashes --no-annotate --custom-compile-command "make lock" --output-file docker/requirements.lock
 
 clean: ## remove build output, but not .venv
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""requirements.lock: every dependency of the project, at one version for each system, each with a hash."""
+"""The lock files: every dependency of the project, at one version for each system, each with a hash."""
 
 import re
 from pathlib import Path
@@ -14,9 +14,13 @@ ROOT = Path(__file__).parents[1]
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
-def locked() -> list[tuple[Requirement, list[str]]]:
-    """The entries of the lock file, each with its hashes."""
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8").replace("\\\n", " ")
+LOCKS = ("requirements.lock", "docker/requirements.lock")
+IMAGE_EXTRAS = ("export", "images", "serve")
+
+
+def locked(name: str = "requirements.lock") -> list[tuple[Requirement, list[str]]]:
+    """The entries of a lock file, each with its hashes."""
+    text = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
     entries = []
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
@@ -70,9 +74,22 @@ def test_every_dependency_is_locked_at_one_version(environment):
             assert one.specifier.contains(version), f"{one} is locked at {version}; run: make lock"
 
 
-def test_every_entry_has_hashes():
-    entries = locked()
-    assert len(entries) > 100
+def test_the_image_has_the_same_versions_without_pytorch():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [
+        *project["dependencies"],
+        *(one for extra in IMAGE_EXTRAS for one in project["optional-dependencies"][extra]),
+    ]
+    image = {str(one).partition(";")[0] for one, _ in locked("docker/requirements.lock")}
+    assert image <= {str(one).partition(";")[0] for one, _ in locked()}
+    found = {canonicalize_name(one.partition("==")[0]) for one in image}
+    assert {canonicalize_name(Requirement(name).name) for name in names} - found == {"torch"}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_entry_has_hashes(name):
+    entries = locked(name)
+    assert len(entries) > 40
     assert [str(one) for one, hashes in entries if not hashes or not all(map(HASH.fullmatch, hashes))] == []
 
 
@@ -81,6 +98,7 @@ def test_the_version_of_torch_is_that_of_the_constraints():
     assert constraint in {str(one) for one, _ in locked()}
 
 
-def test_the_lock_names_no_address_and_no_path():
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_names_no_address_and_no_path(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
     assert not re.search(r"https?:|file:|@ |index-url|find-links|trusted-host|^ *#.*/", text, re.MULTILINE)
