@@ -66,7 +66,7 @@ def test_every_dependency_is_locked_at_one_version(environment):
             (specifier,) = one.specifier
             assert specifier.operator == "=="
             versions.setdefault(canonicalize_name(one.name), []).append(specifier.version)
-    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+    assert {name: entries for name, entries in versions.items() if len(entries) > 1} == {}
     for one in declared():
         if one.marker is None or one.marker.evaluate(environment):
             assert versions.get(canonicalize_name(one.name)), f"{one} is not locked; run: make lock"
@@ -82,8 +82,8 @@ def test_the_image_has_the_same_versions_without_pytorch():
     ]
     image = {str(one).partition(";")[0] for one, _ in locked("docker/requirements.lock")}
     assert image <= {str(one).partition(";")[0] for one, _ in locked()}
-    found = {canonicalize_name(one.partition("==")[0]) for one in image}
-    assert {canonicalize_name(Requirement(name).name) for name in names} - found == {"torch"}
+    declared_names = {canonicalize_name(Requirement(name).name) for name in names}
+    assert declared_names - {canonicalize_name(one.partition("==")[0]) for one in image} == {"torch"}
 
 
 @pytest.mark.parametrize("name", LOCKS)

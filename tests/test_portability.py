@@ -41,14 +41,14 @@ def calls_of(path: Path):
 
 
 def test_modules_of_posix_are_imported_where_there_is_a_fallback_only():
-    found = {}
+    imports = {}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.value] if isinstance(node, ast.Constant) and node.value in POSIX_MODULES else []
             for name in set(names) & set(POSIX_MODULES):
-                found.setdefault(name, set()).add(path.relative_to(PACKAGE).as_posix())
-    assert found == {name: files for name, files in POSIX_MODULES.items() if files}
+                imports.setdefault(name, set()).add(path.relative_to(PACKAGE).as_posix())
+    assert imports == {name: files for name, files in POSIX_MODULES.items() if files}
 
 
 def test_no_function_that_windows_does_not_have_is_called():
@@ -176,13 +176,13 @@ def test_a_denied_permission_of_another_system_is_not_tried_again(tmp_path, monk
 
 def test_every_rename_waits_for_readers():
     """os.replace and os.rename are called in one place."""
-    found = [
+    renaming = [
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         for call in calls_of(path)
         if isinstance(call.func, ast.Attribute) and ast.unparse(call.func) in ("os.replace", "os.rename")
     ]
-    assert found == ["files.py"]
+    assert renaming == ["files.py"]
 
 
 def test_a_file_system_without_fsync_of_folders(tmp_path, monkeypatch):

@@ -38,18 +38,18 @@ def targets() -> set[str]:
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_calls_targets_files_and_actions_that_exist(name):
-    called = []
+    used = []
     for step in steps_of(name):
         assert ("run" in step) != ("uses" in step), step
         command = step.get("run", "")
         for line in command.splitlines():
             if line.startswith("make "):
-                called += [word for word in line.split()[1:] if "=" not in word]
+                used += [word for word in line.split()[1:] if "=" not in word]
         for path in re.findall(r"(?:tests|regard)/[\w./-]+", command):
             assert (ROOT / path).exists() or path.startswith("runs/"), path
         if "uses" in step:
             assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v\d+)", step["uses"]), step["uses"]
-    assert {"check", "test", "dist"} <= set(called) <= targets()
+    assert {"check", "test", "dist"} <= set(used) <= targets()
 
 
 def test_ci_runs_every_supported_python():
@@ -65,7 +65,7 @@ def test_ci_installs_extras_and_groups_that_exist():
     texts = [step.get("run", "") for step in steps_of("ci.yml")] + [
         (ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", "Dockerfile", "CONTRIBUTING.md")
     ]
-    extras = {name for text in texts for found in re.findall(r'"\.\[([\w,]+)\]"', text) for name in found.split(",")}
+    extras = {name for text in texts for listed in re.findall(r'"\.\[([\w,]+)\]"', text) for name in listed.split(",")}
     groups = {name for text in texts for name in re.findall(r"--group (\w+)", text)}
     assert extras <= set(project["project"]["optional-dependencies"])
     assert {"dev", "docs", "bench", "release"} == groups == set(project["dependency-groups"])
@@ -144,8 +144,8 @@ def test_the_image_installs_pytorch_before_the_lock_that_leaves_it_out():
 
 
 def test_the_image_runs_as_a_user_and_tells_its_health():
-    found = instructions()
-    last_stage = found[max(i for i, (name, _) in enumerate(found) if name == "FROM") :]
+    lines = instructions()
+    last_stage = lines[max(i for i, (name, _) in enumerate(lines) if name == "FROM") :]
     names = dict(last_stage)
     assert names["USER"] == "regard"
     assert "/v1/health/live" in names["HEALTHCHECK"]
