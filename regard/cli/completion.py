@@ -37,7 +37,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
 
     Example: regard completion fish > ~/.config/fish/completions/regard.fish
     """
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     typer.echo(get_completion_script(prog_name="regard", complete_var=COMPLETE_VARIABLE, shell=shell.value))
 

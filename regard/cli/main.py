@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with cache_records():
             if is_completing:
-                from typer.completion import completion_init
+                from typer.completion import completion_init  # type: ignore[attr-defined]
 
                 completion_init()  # the protocols of the shells
             # On Windows, an argument with "?" is a text, not a pattern of file names.
