@@ -24,9 +24,10 @@ export PYTHONDONTWRITEBYTECODE :=
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.ready-bench
 DOCS  := $(VENV)/.ready-docs
+RELEASE := $(VENV)/.ready-release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check browser test test-slow fuzz bench demo docs clean
+.PHONY: help setup check browser test test-slow fuzz bench demo docs dist lock clean
 
 help: ## list the targets
 	@echo "make <target>:"
@@ -70,6 +71,21 @@ docs: $(DOCS) ## update the generated pages and build the documentation in docs/
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+dist: $(RELEASE) ## build wheel and sdist in dist/, try the wheel in a clean environment, write its SBOM
+	rm -rf dist build
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tests/clean_install.py dist/*.whl build/clean
+	$(BIN)/cyclonedx-py environment build/clean --pyproject pyproject.toml --output-file build/sbom.json
+
+lock: $(RELEASE) ## update requirements.lock and that of the Docker image: all dependencies with hashes
+	$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --no-config --universal --python-version 3.10 --all-extras \
+	  $(foreach group,dev docs bench release,--group $(group)) -c constraints.txt --generate-hashes --no-annotate \
+	  --custom-compile-command "make lock" --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal --python-version 3.13 \
+	  $(foreach extra,export images serve,--extra $(extra)) -c requirements.lock --overrides docker/overrides.txt \
+	  --generate-hashes --no-annotate --custom-compile-command "make lock" --output-file docker/requirements.lock
+
 clean: ## remove build output, but not .venv
 	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs rm -rf
@@ -77,13 +93,18 @@ clean: ## remove build output, but not .venv
 $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
-	$(PIP) -e ".[dev,draw,export,images,recipes,serve,tensorboard]"
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade "pip>=25.1" # for --group
+	$(PIP) -e ".[draw,export,images,recipes,serve,tensorboard]" --group dev
 	@touch $@
 
 $(BENCH): $(READY)
-	$(PIP) -e ".[bench]"
+	$(PIP) --group bench
 	@touch $@
 
 $(DOCS): $(READY)
-	$(PIP) -e ".[docs]"
+	$(PIP) --group docs
+	@touch $@
+
+$(RELEASE): $(READY)
+	$(PIP) --group release
 	@touch $@

@@ -9,20 +9,23 @@ import json
 import math
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from regard.errors import RegardError, StorageError, UsageError
 
 __all__ = [
     "DISK_FULL_ERRNOS", "MAX_JSON_BYTES", "add_checksum", "check_files", "checksums_of", "read_file", "read_json",
-    "replace_atomic", "replace_non_finite", "sha256_of_file", "storage_errors", "sync_folder",
-    "write_and_sync", "write_atomic", "write_json", "write_output",
+    "replace_atomic", "replace_non_finite", "replace_path", "sha256_of_file", "storage_errors",
+    "sync_folder", "write_and_sync", "write_atomic", "write_json", "write_output",
 ]  # fmt: skip
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, a quota, the size of one file
+IN_USE_ERRORS = {5, 32}  # of Windows: access denied, sharing violation
+REPLACE_SECONDS = 5.0
 BLOCK = 1 << 20
 MAX_JSON_BYTES = 64 << 20  # of a vocabulary, a record or a file of metrics; values in memory are ten times as large
 
@@ -74,8 +77,38 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have it for files only
+            raise
     finally:
         os.close(handle)
+
+
+def replace_path(source: Path, target: Path) -> None:
+    """Rename a file or a folder; a file with the new name is replaced.
+
+    Windows refuses that while another program reads one of them, so it is tried for a few seconds there.
+
+    Args:
+        source: the old name
+        target: the new name, in the same folder
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "new").write_text("b", encoding="utf-8"), (folder / "a").write_text("a", encoding="utf-8")
+        >>> replace_path(folder / "new", folder / "a")
+        >>> [path.name for path in folder.iterdir()], (folder / "a").read_text(encoding="utf-8")
+        (['a'], 'b')
+    """
+    deadline = time.monotonic() + REPLACE_SECONDS
+    while True:
+        try:
+            return os.replace(source, target)
+        except PermissionError as error:
+            if getattr(error, "winerror", None) not in IN_USE_ERRORS or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -93,7 +126,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             write_and_sync(new, content)
-            os.replace(new, path)
+            replace_path(new, path)
             sync_folder(path.parent)
         except BaseException:
             new.unlink(missing_ok=True)
@@ -110,7 +143,7 @@ def replace_atomic(path: Path, temporary: Path, fill: Callable[[Path], object]) 
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fill(temporary)
-    os.replace(temporary, path)
+    replace_path(temporary, path)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -219,7 +252,8 @@ def check_files(folder: Path, checksums: Mapping[str, str], error_class: type[Re
     """
     for name, expected in checksums.items():
         path = folder / name
-        if not name or Path(name).is_absolute() or ".." in Path(name).parts:
+        parts = PureWindowsPath(name)  # it knows the separators, drives and roots of all systems
+        if not name or parts.anchor or ".." in parts.parts:
             raise error_class(f"the record of {folder} names a file outside of its folder; {remedy}")
         if not path.is_file():
             raise error_class(f"{path} is missing; {remedy}")

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 # Checked here only: the other benchmarks do not need these libraries.
 missing = [name for name in ("entmax", "x_transformers") if find_spec(name) is None]
 if missing:
-    raise SystemExit(f"{' and '.join(missing)} must be installed: pip install -e '.[bench]', or make bench")
+    raise SystemExit(f"{' and '.join(missing)} must be installed: pip install --group bench, or make bench")
 
 from benchmarks.case import Case, Growth  # noqa: E402
 from benchmarks.cases import additive, dot, growth, heads, local, masks, normalizers, scores  # noqa: E402

@@ -12,6 +12,7 @@ import typer
 
 from regard import tasks, training
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
+from regard.cli.completion import complete_recipe, complete_study
 from regard.cli.evaluate import evaluate_splits, load_splits
 from regard.cli.info import get_metrics
 from regard.cli.output import make_table, print_blocks, print_json, print_status, print_summaries
@@ -26,7 +27,7 @@ LISTS = ("train_files", "valid_files", "test_files", "columns")  # a comma in th
 
 
 def compare(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to train.")],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="What to train.", autocompletion=complete_recipe)],
     overrides: Annotated[
         list[str], typer.Argument(metavar="KEY=A,B", help="Alternatives, and options that all trainings share.")
     ],
@@ -103,7 +104,10 @@ def average_weights(
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="STUDY", help="A study; without it, all are listed.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="STUDY", help="A study; without it, all are listed.", autocompletion=complete_study),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Options that all its trainings share, such as num_threads=1."),

@@ -5,19 +5,20 @@ A command is imported when it is called, so `regard --help` imports neither torc
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from regard._version import __version__
 from regard.errors import RegardError, UsageError, as_lost_process, as_out_of_memory, closest
 from regard.tasks.registry import cache_records, get_options, list_verbs
 
-__all__ = ["COMMANDS", "CommandEntry", "app", "build_command", "main", "to_regard_error"]
+__all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandEntry", "app", "build_command", "main", "to_regard_error"]
 
 
 class CommandEntry(NamedTuple):
@@ -51,6 +52,7 @@ COMMANDS = {
     "export": CommandEntry("regard.cli.export:export", "Export a model for other programs."),
     "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model is.", "predict"),
     "mechanisms": CommandEntry("regard.cli.mechanisms:mechanisms", "List the mechanisms, or explain one."),
+    "completion": CommandEntry("regard.cli.completion:completion", "Print the completion script of a shell."),
 }
 VALUE_NAMES = {  # of options, in their help
     **dict.fromkeys(("example", "limit", "batch", "threads", "last", "port"), "INTEGER"),
@@ -60,6 +62,7 @@ VALUE_NAMES = {  # of options, in their help
     "columns": "A,B",
     "token": "TEXT",
 }
+COMPLETE_VARIABLE = "_REGARD_COMPLETE"  # in the environment: a shell asks how the line could continue
 HELP_FLAGS = ["-h", "--help"]
 SETTINGS: dict[str, Any] = {
     "add_completion": False,
@@ -76,11 +79,19 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if ctx.resilient_parsing:  # a shell completes the name, so nothing is imported
+            return TyperCommand(cmd_name)
         return build_command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and (args[0] in COMMANDS or args[0] in list_verbs()):
-            return args[0], build_command(args[0], args[1:]), args[1:]
+            try:
+                command = build_command(args[0], args[1:])
+            except (RegardError, OSError):
+                if not ctx.resilient_parsing:
+                    raise
+                command = build_command(args[0])  # a shell completes a line whose run is not there yet
+            return args[0], command, args[1:]
         if args and not args[0].startswith("-"):
             names = closest(args[0], list(COMMANDS))
             hint = f"did you mean {' or '.join(names)}?" if names else "regard --help lists all commands"
@@ -148,17 +159,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Example:
         main(["train", "dates", "steps=200", "--out", "runs/dates"])  # ends with SystemExit
     """
+    # Windows gives files and pipes a code page in which most languages would be question marks.
+    encoding = "utf-8" if sys.platform == "win32" and not os.environ.get("PYTHONIOENCODING") else None
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode gets "?", not a traceback
+            stream.reconfigure(encoding=encoding, errors="replace")  # a terminal without Unicode gets "?"
+    is_completing = bool(os.environ.get(COMPLETE_VARIABLE))
     try:
         with cache_records():
-            app(arguments)
+            if is_completing:
+                from typer.completion import completion_init  # type: ignore[attr-defined]
+
+                completion_init()  # the protocols of the shells
+            # On Windows, an argument with "?" is a text, not a pattern of file names.
+            app(arguments, windows_expand_args=False, complete_var=COMPLETE_VARIABLE)
     except Exception as error:
         if (known := to_regard_error(error)) is None:
             raise
         from regard.cli.output import print_status
 
+        if is_completing:  # a sentence would be printed into the line that the user is typing
+            sys.exit(known.exit_code)
         print_status(f"regard: {known}")
         sys.exit(known.exit_code)
 

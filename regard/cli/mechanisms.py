@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.arguments import AsJson, Lang
+from regard.cli.completion import complete_mechanism
 from regard.cli.output import make_table, print_blocks, print_json
 from regard.config import load_translations
 from regard.errors import UnknownNameError, UsageError
@@ -23,7 +24,12 @@ PICTURE_TITLE = "Weights of {} queries (rows) over {} keys (columns), in a small
 
 def mechanisms(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A mechanism, such as additive; without it, all are listed.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A mechanism, such as additive; without it, all are listed.",
+            autocompletion=complete_mechanism,
+        ),
     ] = None,
     kind: Annotated[
         str | None, typer.Option(help="List only: score, normalizer, mask, scope, position, addressing or heads.")

@@ -13,6 +13,7 @@ import typer
 
 from regard import tasks, training
 from regard.cli.arguments import AsJson, Lang, Run, TestFiles, TrainFiles, ValidFiles, check_files
+from regard.cli.completion import complete_recipe
 from regard.cli.info import describe_best, describe_data
 from regard.cli.output import (
     describe_group,
@@ -32,7 +33,10 @@ __all__ = ["resume", "train"]
 
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="What to train; without it, all are listed.")
+        str | None,
+        typer.Argument(
+            metavar="RECIPE", help="What to train; without it, all are listed.", autocompletion=complete_recipe
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,

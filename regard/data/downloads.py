@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 from regard._version import __version__
 from regard.data.text_files import DECOMPRESSION_ERRORS, OPENERS
 from regard.errors import DataError, DownloadError
-from regard.files import sha256_of_file
+from regard.files import replace_path, sha256_of_file
 
 __all__ = ["cache_dir", "download"]
 
@@ -85,7 +85,7 @@ def download(
             reason = "the file changed, or was damaged on the way; nothing was kept"
             remedy = f"; remove {checksum_file} to accept the new file" if sha256 is None else ""
             raise DownloadError(f"{url} has SHA-256 {checksum[:12]}..., not {expected[:12]}...: {reason}{remedy}.")
-        os.replace(temporary, path)
+        replace_path(temporary, path)
         if sha256 is None:
             _write_checksum(checksum_file, path, checksum)
     except DataError:

@@ -152,10 +152,10 @@ def read_gold(path: str | PathLike[str]) -> list[GoldAlignment]:
 
     Example:
         >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-        ...     _ = file.write("das Haus\\tthe house\\t0-0 1-1")
-        ...     file.flush()
-        ...     sorted(read_gold(file.name)[0].sure)
+        >>> from pathlib import Path
+        >>> path = Path(tempfile.mkdtemp(), "gold.tsv")
+        >>> _ = path.write_text("das Haus\\tthe house\\t0-0 1-1", encoding="utf-8")
+        >>> sorted(read_gold(path)[0].sure)
         [(0, 0), (1, 1)]
     """
     with Path(path).open("rb") as file:  # bytes, so that a wrong encoding is reported with its line

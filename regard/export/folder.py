@@ -14,7 +14,16 @@ from torch import Tensor
 from regard._version import __version__
 from regard.attention import MultiHead, ScaledDot, Sinusoidal, softmax
 from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFormatError, RunNotFoundError, UsageError
-from regard.files import add_checksum, check_files, checksums_of, read_json, storage_errors, sync_folder, write_json
+from regard.files import (
+    add_checksum,
+    check_files,
+    checksums_of,
+    read_json,
+    replace_path,
+    storage_errors,
+    sync_folder,
+    write_json,
+)
 from regard.models import Transformer
 from regard.models.layers import TokenEmbedding
 from regard.tasks.registry import EXPORT_FILE as RECORD_FILE
@@ -62,7 +71,7 @@ def new_export_folder(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
             write_json(partial / RECORD_FILE, add_checksum({**versions, **record, "files": files}))
             if folder.exists():
                 folder.rmdir()  # it is empty
-            os.replace(partial, folder)
+            replace_path(partial, folder)
             sync_folder(folder.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)

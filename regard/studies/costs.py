@@ -267,9 +267,10 @@ def measure_costs(kind: str, lengths: list[int]) -> Points:
         lengths: numbers of positions
     """
     command = [sys.executable, "-m", "regard.studies.costs_measured", kind, *map(str, lengths)]
-    process = subprocess.run(command, capture_output=True, text=True)
+    process = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     if process.returncode:
-        raise TrainingError(f"measuring {kind} failed: {process.stderr.strip() or 'the process was killed'}")
+        reason = process.stderr.strip().rpartition("\n")[2] or "the process was killed"
+        raise TrainingError(f"measuring {kind} failed: {reason}")
     result = json.loads(process.stdout)
     return {name: {int(length): value for length, value in points.items()} for name, points in result.items()}
 

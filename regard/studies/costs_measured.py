@@ -8,13 +8,13 @@ prints one line of JSON. Lengths are sorted, so that the peak memory of the proc
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 
 import torch
 from torch import nn
 
+from regard.errors import UnsupportedError
 from regard.studies.costs import DIM, LAYER_KINDS
 from regard.tasks.benchmark import STATUS, read_peak_memory_mb
 from regard.training.weights import retain_freed_memory
@@ -36,9 +36,17 @@ def run_step(layer: nn.Module, length: int) -> None:
 
 
 def peak_memory_mb() -> float:
-    """The peak memory of this process in MB."""
+    """The peak memory of this process in MB.
+
+    Raises:
+        UnsupportedError: the system does not tell it
+    """
     if STATUS.exists():  # on Linux a process inherits ru_maxrss, but not VmHWM
         return read_peak_memory_mb()
+    try:
+        import resource
+    except ImportError:
+        raise UnsupportedError("the memory of a process is measured on Linux and macOS only; run it there") from None
     scale = 1 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 2**20
 

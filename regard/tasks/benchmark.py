@@ -96,7 +96,7 @@ def measure_throughput(
 def _reset_peak_memory() -> bool:
     """Begin a new peak with what the process holds now; False where the system does not tell it."""
     try:
-        RESET.write_text("5")
+        RESET.write_text("5", encoding="ascii")
     except OSError:
         return False
     return True
@@ -104,5 +104,5 @@ def _reset_peak_memory() -> bool:
 
 def read_peak_memory_mb() -> float:
     """The peak memory of this process in megabytes, on Linux."""
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024

@@ -19,7 +19,7 @@ from regard.data.downloads import cache_dir, download
 from regard.data.parallel import pluralize
 from regard.data.sources import GeneratedBatches
 from regard.errors import ConfigError, DataError, DownloadError
-from regard.files import sha256_of_file
+from regard.files import replace_path, sha256_of_file
 from regard.tasks.task import DataSplits, LazyExamples
 
 __all__ = [
@@ -249,7 +249,7 @@ def download_tatoeba(language: str) -> Path:
             write_splits(archive, f"{name}.txt", partial_folder)
             (partial_folder / CHECKSUM_FILE).write_text(checksum, encoding="utf-8")
             shutil.rmtree(splits, ignore_errors=True)
-            os.replace(partial_folder, splits)  # all three splits, or none
+            replace_path(partial_folder, splits)  # all three splits, or none
         except DataError:  # the file is not what it should be; it is downloaded again
             with suppress(OSError):
                 archive.unlink()

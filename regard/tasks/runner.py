@@ -9,7 +9,6 @@ evaluate  load -> splits of the recipe -> Predictor.evaluate
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sys
 import time
@@ -21,7 +20,7 @@ import torch
 
 from regard.config import format_conditions, format_value, split_override
 from regard.errors import ConfigError, RegardError, RunError, UsageError
-from regard.files import checksums_of, storage_errors, sync_folder
+from regard.files import checksums_of, replace_path, storage_errors, sync_folder
 from regard.tasks.datasets import DOWNLOAD
 from regard.tasks.mechanisms import check_mechanisms, training_warnings
 from regard.tasks.registry import Recipe, check_processor, get_recipe, get_task, make_config, read_record
@@ -274,7 +273,7 @@ def _save_processor(run: RunFolder, record: Mapping[str, Any], processor: Proces
         problem = "is damaged, and what the data gives now is not what the run began with"
         raise RunError(f"{run.processor} {problem}; copy this folder from a backup")
     shutil.rmtree(run.processor, ignore_errors=True)
-    os.replace(partial, run.processor)
+    replace_path(partial, run.processor)
     sync_folder(run.folder)
 
 

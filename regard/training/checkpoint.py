@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from torch import Tensor
 
 from regard._version import __version__
 from regard.errors import CheckpointCorruptError, RunFormatError
-from regard.files import add_checksum, read_json, storage_errors, sync_folder, write_and_sync, write_atomic
+from regard.files import (
+    add_checksum,
+    read_json,
+    replace_path,
+    storage_errors,
+    sync_folder,
+    write_and_sync,
+    write_atomic,
+)
 from regard.training.weights import from_safetensors, to_safetensors
 
 __all__ = ["Checkpoint", "list_steps", "load", "load_latest", "load_latest_state", "remove_unfinished", "save"]
@@ -26,6 +35,7 @@ StateDict = Mapping[str, Tensor]
 FORMAT = 2
 MODEL_FILE, TRAINING_FILE, STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
 TEMP_PREFIX = ".unfinished-"
+_COUNTER = count()
 
 
 @dataclass(frozen=True)
@@ -185,7 +195,7 @@ def _write_folder(path: Path, files: dict[str, bytes]) -> None:
         sync_folder(temporary)
         if path.exists():
             _remove(path)  # it is damaged: the run was not resumed from it
-        os.rename(temporary, path)
+        replace_path(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -212,10 +222,11 @@ def _prune(folder: Path, saved: Path, keep: int) -> None:
 def _remove(path: Path) -> None:
     """Remove a checkpoint, never leaving a part of it under its name."""
     temporary = _make_temp_folder(path.parent)
-    os.rename(path, temporary / path.name)
+    replace_path(path, temporary / path.name)
     shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _make_temp_folder(folder: Path) -> Path:
-    (path := folder / f"{TEMP_PREFIX}{os.getpid()}-{time.monotonic_ns()}").mkdir()
+    # The counter, because the clock of Windows ticks every 16 milliseconds only.
+    (path := folder / f"{TEMP_PREFIX}{os.getpid()}-{time.monotonic_ns()}-{next(_COUNTER)}").mkdir()
     return path

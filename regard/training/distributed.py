@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
+
+from regard.errors import UnsupportedError
 
 __all__ = [
     "DistributedContext", "all_reduce_sum", "barrier", "broadcast_from_rank0", "destroy_process_group",
@@ -66,7 +66,12 @@ def init_process_group(device: torch.device) -> DistributedContext:
         device: cuda uses nccl, other devices gloo
     """
     context = distributed_context()
-    if context.world_size > 1 and not dist.is_initialized():
+    if context.world_size > 1 and not dist.is_available():
+        raise UnsupportedError("this PyTorch was built without torch.distributed, so several processes cannot train")
+    if context.world_size > 1 and not _is_initialized():
+        from torch.distributed.distributed_c10d import PrefixStore
+        from torch.distributed.rendezvous import rendezvous
+
         backend = "nccl" if device.type == "cuda" else "gloo"
         store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
         # After a restart the store still has the addresses of dead processes; a prefix hides them.
@@ -75,15 +80,19 @@ def init_process_group(device: torch.device) -> DistributedContext:
     return context
 
 
+def _is_initialized() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 def barrier() -> None:
     """Wait for all processes."""
-    if dist.is_initialized():
+    if _is_initialized():
         dist.barrier()
 
 
 def destroy_process_group() -> None:
     """Leave the other processes."""
-    if dist.is_initialized():
+    if _is_initialized():
         # Modules that share gradients are collected first. If one of them were the last owner of the group, its end
         # would wait, while holding the GIL, for threads of the group that may wait for the GIL.
         gc.collect()
@@ -97,7 +106,7 @@ def wrap_ddp(objective: nn.Module, device: torch.device) -> nn.Module:
         objective: a model with its loss
         device: its device
     """
-    if not dist.is_initialized() or not any(p.requires_grad for p in objective.parameters()):
+    if not _is_initialized() or not any(p.requires_grad for p in objective.parameters()):
         return objective
     device_ids = [device.index] if device.type == "cuda" else None
     module = DDPModule(objective).to(device)
@@ -131,7 +140,7 @@ def all_reduce_sum(numbers: list[float], device: torch.device) -> list[float]:
     >>> all_reduce_sum([1.0, 2.0], torch.device("cpu"))
     [1.0, 2.0]
     """
-    if not dist.is_initialized():
+    if not _is_initialized():
         return numbers
     sums = torch.tensor(numbers, dtype=torch.float64, device=device if device.type == "cuda" else "cpu")
     dist.all_reduce(sums)
@@ -148,7 +157,7 @@ def broadcast_from_rank0(value: T) -> T:
         >>> broadcast_from_rank0("without other processes, the value itself")
         'without other processes, the value itself'
     """
-    if not dist.is_initialized():
+    if not _is_initialized():
         return value
     box = [value]
     dist.broadcast_object_list(box)

@@ -9,9 +9,10 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from regard.errors import RunError, RunExistsError, RunFormatError, RunLockedError, RunNotFoundError
 from regard.files import MAX_JSON_BYTES, add_checksum, read_file, read_json, storage_errors, write_json
@@ -20,12 +21,17 @@ from regard.training.config import TrainingConfig
 if TYPE_CHECKING:
     from torch import nn
 
-try:
-    import fcntl
-except ImportError:  # on Windows runs are not locked
-    fcntl = None  # type: ignore[assignment]
-
 __all__ = ["Progress", "RunFolder", "is_better", "median_speed", "read_points", "step_seed"]
+
+
+def _import_or_none(name: str) -> Any:
+    with contextlib.suppress(ImportError):
+        return import_module(name)
+    return None
+
+
+fcntl, msvcrt = _import_or_none("fcntl"), _import_or_none("msvcrt")  # POSIX, Windows
+JUNCTION_TAG = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT of Windows, whose lstat reports a junction as a folder
 
 
 class RunFolder:
@@ -115,7 +121,9 @@ class RunFolder:
         for folder, folders, files in os.walk(self.folder):
             for path in (Path(folder, name) for name in (*folders, *files)):
                 with contextlib.suppress(FileNotFoundError):  # a training may remove files meanwhile
-                    if stat.S_IFMT(path.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+                    status = path.lstat()
+                    is_junction = getattr(status, "st_reparse_tag", 0) == JUNCTION_TAG
+                    if is_junction or stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
                         problem = "is a link or a device, which could lead out of the folder of the run"
                         raise RunError(f"{path} {problem}; put the file itself in its place")
 
@@ -161,15 +169,22 @@ class RunFolder:
         self.check_entries()
         with storage_errors(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)
-            file = open(self.folder / ".lock", "a")  # noqa: SIM115
+            file = open(self.folder / ".lock", "ab")  # noqa: SIM115
         with file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    problem = f"another process is training in {self.folder}"
-                    raise RunLockedError(f"{problem}; wait for it, or stop it first") from None
+            try:
+                _lock_file(file)
+            except (BlockingIOError, PermissionError):
+                problem = f"another process is training in {self.folder}"
+                raise RunLockedError(f"{problem}; wait for it, or stop it first") from None
             yield
+
+
+def _lock_file(file: IO[bytes]) -> None:
+    """Lock an open file until it is closed; an error if another process has locked it."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    elif msvcrt is not None:
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 
 @dataclass

@@ -40,7 +40,7 @@ def write_records(path: Path, records: list[RecordData]) -> None:
     if path.suffix == ".json":
         data = [metadata | {"weights": _tensor_to_json(weights)} for metadata, weights in records]
         text = json.dumps({"kind": FILE_KIND, "records": data})
-        replace_atomic(path, _temp_path(path), lambda temp: temp.write_text(text))
+        replace_atomic(path, _temp_path(path), lambda temp: temp.write_text(text, encoding="utf-8"))
     elif path.suffix == ".safetensors":
         _write_safetensors(path, records)
     elif path.suffix:
@@ -120,7 +120,8 @@ def memory_map(path: Path, metadata: dict[str, Any], weights: Tensor) -> Tensor:
 
 def trim_heap() -> int:
     """Return the memory of freed tensors from the C library to the system, where it can; always 0."""
-    with contextlib.suppress(OSError, AttributeError):  # malloc_trim exists in glibc only
+    # malloc_trim exists in glibc only, and Windows has no library without a name.
+    with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
     return 0
 

@@ -4,12 +4,12 @@ from collections import Counter
 
 import hypothesis
 import pytest
-import schemathesis
 
 from tests.fuzz.conftest import FULL, num_trials
 from tests.serving.servers import tiny_classifier, tiny_image_classifier, tiny_translator
 
-# schemathesis sometimes uses Python's random numbers instead of those of hypothesis
+schemathesis = pytest.importorskip("schemathesis", reason="it needs Python 3.11")
+# It sometimes uses Python's random numbers instead of those of hypothesis
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 HOST = "testserver"  # the host name that schemathesis uses for an application
 MODES = {"valid": schemathesis.GenerationMode.POSITIVE, "invalid": schemathesis.GenerationMode.NEGATIVE}

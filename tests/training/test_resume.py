@@ -82,8 +82,7 @@ def test_killed_twenty_times_at_random_moments(tmp_path, start, uninterrupted, s
     [
         *(("fsync", calls) for calls in (1, 4, 6, 19, 31)),
         *(("half", calls) for calls in (1, 4, 18)),
-        *(("rename", calls) for calls in (1, 5)),
-        *(("replace", calls) for calls in (1, 4)),
+        *(("replace", calls) for calls in (1, 2, 4, 6, 9)),
         ("rmtree", 2),
     ],
     ids=lambda kill_at: f"{kill_at[0]}-{kill_at[1]}",
