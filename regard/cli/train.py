@@ -158,8 +158,12 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
         print_json({"recipe": recipe, "config": config, "changed_from": changed, "options": described})
         return
 
+    replaced = entry.config_class.alternatives
+
     def make_row(item: Option) -> tuple[str, str, str]:
         value = _format_option(item, config[item.name], default[item.name])
+        if name := next((name for name, one in replaced.items() if one == item.name and config.get(name)), None):
+            value = f"by {name}"
         return item.name, value, describe_option(item, lang.value, with_allowed=True)
 
     titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang.value]
