@@ -263,7 +263,7 @@ class RequestError(RegardError):
     """
 
     def __init__(self, http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(f"{message.rstrip('.')}.")
+        super().__init__(end_sentence(message))
         self.http_status, self.code = http_status, code
         self.headers = dict(headers or {})
 
@@ -287,6 +287,16 @@ def as_lost_process(error: BaseException) -> TrainingError | None:
         "another process of the training has ended, and this one cannot continue without it; regard resume continues"
         " from the latest checkpoint"
     )
+
+
+def end_sentence(text: str) -> str:
+    """A sentence with its full stop; one that asks something has none.
+
+    Example:
+        >>> end_sentence("it is empty"), end_sentence("did you mean lr?")
+        ('it is empty.', 'did you mean lr?')
+    """
+    return text if text.endswith("?") else f"{text.rstrip('.')}."
 
 
 def closest(name: str, known: Sequence[str]) -> list[str]:

@@ -65,9 +65,8 @@ def train(
     from regard.training.distributed import distributed_context
 
     folder = out or _next_free_folder(recipe)
-    if distributed_context().is_main:
-        print_status(f"training {recipe} in {folder}")
-    _run(folder, partial(tasks.train, recipe, folder, overrides or (), init_from=init_from, **values), as_json)
+    log = _announce(f"training {recipe} in {folder}") if distributed_context().is_main else print_status
+    _run(folder, partial(tasks.train, recipe, folder, overrides or (), init_from=init_from, log=log, **values), as_json)
 
 
 def resume(
@@ -88,6 +87,18 @@ def resume(
     """
     recipe = training.RunFolder.open(run).read_record()["recipe"]
     _run(run, partial(tasks.resume, run, **_parse_changes(recipe, overrides or [])), as_json)
+
+
+def _announce(title: str) -> Callable[[str], None]:
+    """A log that begins with a title, which is not printed before the first line: until then, anything can refuse."""
+    waiting = [title]
+
+    def log(line: str) -> None:
+        while waiting:
+            print_status(waiting.pop())
+        print_status(line)
+
+    return log
 
 
 def _run(folder: Path, fit: Callable[[], training.TrainingResult], as_json: bool) -> None:
