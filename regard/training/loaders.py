@@ -203,13 +203,16 @@ def move_to_device(batch: Any, device: torch.device) -> Any:
 
 
 def take_shard(batch: Any, context: DistributedContext) -> tuple[Any, int]:
-    """The shard of this process and weight 1; or, if it is empty, the first shard and weight 0.
+    """Take the rows of this process.
 
     Gradients are summed over processes during the backward pass, so every process has to compute some.
 
     Args:
         batch: has a method `shard`, if there are several processes
         context: the processes of the training
+
+    Returns:
+        The shard of this process and weight 1; or, if it is empty, the first shard and weight 0.
 
     Raises:
         UsageError: the batch cannot be divided
