@@ -15,7 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from regard.errors import ConfigError, closest, suggest
+from regard._synonyms import nearest_options
+from regard.errors import ConfigError, closest
 
 __all__ = ["Config", "Option", "load_translations", "option"]
 
@@ -28,6 +29,7 @@ BOUNDS = {
     "le": ("at most", lambda value, bound: value <= bound),
     "lt": ("below", lambda value, bound: value < bound),
 }
+MAX_LISTED = 12  # options in an error message
 NOT_PATHS = ("download",)  # values of an option with `path=True` that name no file
 
 
@@ -93,13 +95,7 @@ class Option:
         help: one line for the command line and the docs
         bounds: limits of a number: ge, gt, le, lt
         choices: allowed strings
-        infinite: whether infinity is allowed
-        when: values of other options under which this one is read
-        inherit: copied from the run given by `--init-from`
-        resumable: may be changed when a run is resumed
-        neutral: does not change the result of a training
-        path: a file or folder
-        auto: whether None is written "auto", because the value follows from other options
+        infinite, when, inherit, resumable, neutral, path, auto: as for `option`
 
     Example:
         >>> from regard.training import TrainingConfig
@@ -183,6 +179,11 @@ class Config:
         {'layers': 4}
     """
 
+    def __new__(cls: type[ConfigT], *args: Any, **values: Any) -> ConfigT:
+        for name in set(values).difference(item.name for item in cls.options()):
+            cls.option(name)  # an error that names the nearest option, where Python names none
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for item in self.options():
             item.check(getattr(self, item.name))
@@ -206,9 +207,10 @@ class Config:
         items = {item.name: item for item in cls.options()}
         if name not in items:
             known = list(items)
-            raise ConfigError(
-                f"no option {name!r}{suggest(name, known)}", option=name, suggestions=closest(name, known)
-            )
+            names, all_names = nearest_options(name, known), f"; choose from {', '.join(known)}"
+            all_names = "; `regard train RECIPE --show` lists them all" if len(known) > MAX_LISTED else all_names
+            hint = f"; did you mean {' or '.join(names)}?" if names else all_names
+            raise ConfigError(f"no option {name!r}{hint}", option=name, suggestions=names)
         return items[name]
 
     def error(self, name: str, why: str) -> ConfigError:

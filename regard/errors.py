@@ -265,7 +265,7 @@ class RequestError(RegardError):
     """
 
     def __init__(self, http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(f"{message.rstrip('.')}.")
+        super().__init__(end_sentence(message))
         self.http_status, self.code = http_status, code
         self.headers = dict(headers or {})
 
@@ -303,6 +303,16 @@ def require_choice(name: str, value: object, choices: Iterable[str], caller: str
     if value not in (choices := tuple(choices)):
         prefix = f"{caller}: " if caller else ""
         raise UsageError(f"{prefix}invalid value {value!r} for {name}: must be one of {', '.join(choices)}")
+
+
+def end_sentence(text: str) -> str:
+    """A sentence with its full stop; one that asks something has none.
+
+    Example:
+        >>> end_sentence("it is empty"), end_sentence("did you mean lr?")
+        ('it is empty.', 'did you mean lr?')
+    """
+    return text if text.endswith("?") else f"{text.rstrip('.')}."
 
 
 def closest(name: str, known: Sequence[str]) -> list[str]:

@@ -7,9 +7,10 @@ from typing import Literal
 
 import pytest
 
+from regard._synonyms import TABLE
 from regard.config import Config, option, split_override
 from regard.errors import ConfigError
-from regard.tasks import RECIPES
+from regard.tasks import RECIPES, make_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,8 @@ class Sizes(Base):
         ("rate=nan", "invalid value 'nan' for rate: must be a finite number"),
         ("rate=inf", "invalid value 'inf' for rate: must be a finite number"),
         ("stepps=3", "no option 'stepps'; did you mean steps?"),
+        ("xyz=3", "no option 'xyz'; choose from steps, schedule, device, rate"),
+        ("max_steps=3", "no option 'max_steps'; did you mean steps?"),
         ("steps", "'steps' is not an option; write key=value, such as lr=0.001"),
     ],
 )
@@ -152,3 +155,66 @@ def test_a_value_that_follows_from_others_is_written_auto():
     assert AutoConfig.from_overrides(["size=none"]).size is None
     with pytest.raises(ConfigError, match="'auto' for limit"):
         AutoConfig.from_overrides(["limit=auto"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("learning_rate", "lr"),
+        ("warmup", "warmup_steps"),
+        ("num_warmup_steps", "warmup_steps"),
+        ("num_epochs", "epochs"),
+        ("num_train_epochs", "epochs"),
+        ("max_epochs", "epochs"),
+        ("max_steps", "steps"),
+        ("grad_accum", "grad_accumulation"),
+        ("gradient_accumulation_steps", "grad_accumulation"),
+        ("accumulate_grad_batches", "grad_accumulation"),
+        ("clip", "max_grad_norm"),
+        ("gradient_clip_val", "max_grad_norm"),
+        ("max_norm", "max_grad_norm"),
+        ("bs", "batch_size"),
+        ("per_device_train_batch_size", "batch_size"),
+        ("max_tokens", "batch_tokens"),
+        ("workers", "num_threads"),
+        ("eval_steps", "validate_every"),
+        ("fp16", "precision"),
+        ("Learning_Rate", "lr"),
+        ("d_model", "embed_dim"),
+        ("num_beams", "beam_size"),
+    ],
+)
+def test_the_names_of_other_libraries_are_answered_by_ours(theirs, ours):
+    config = RECIPES["translation"].config_class
+    for refused in (lambda: config.from_overrides([f"{theirs}=1"]), lambda: config(**{theirs: 1})):
+        with pytest.raises(ConfigError) as caught:
+            refused()
+        assert str(caught.value) == f"no option {theirs!r}; did you mean {ours}?"
+        assert caught.value.details["suggestions"] == [ours]
+
+
+def test_every_option_of_the_table_exists_and_no_name_in_it_is_an_option_of_the_same_config():
+    configs = {recipe.config_class for recipe in RECIPES.values()}
+    known = {item.name for config in configs for item in config.options()}
+    assert TABLE.keys() <= known
+    for config in configs:
+        names = {item.name for item in config.options()}
+        assert all(name not in theirs.split() for name, theirs in TABLE.items() if name in names)
+
+
+def test_a_long_list_of_options_is_never_printed():
+    with pytest.raises(ConfigError, match="no option 'qqq'; `regard train RECIPE --show` lists them all") as caught:
+        RECIPES["translation"].config_class.from_overrides(["qqq=1"])
+    assert len(str(caught.value)) < 100
+
+
+def test_one_option_in_place_of_another():
+    config = make_config("reverse", ["epochs=3", "batch_size=16"])
+    assert (config.epochs, config.batch_size) == (3, 16)
+    assert (config.steps, config.batch_tokens) == (10_000, 4096), "those of the recipe do not count"
+    assert make_config("reverse", ["epochs=none"]).steps == 300
+    for overrides in (["epochs=3", "steps=5"], ["batch_size=3", "batch_tokens=100"]):
+        with pytest.raises(ConfigError, match=r"it is in place of .*; leave one of them out"):
+            make_config("reverse", overrides)
+    assert config.replace(steps=7).epochs is None
+    assert make_config("reverse").replace(epochs=2).steps == 10_000

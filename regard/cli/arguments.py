@@ -19,13 +19,13 @@ from typer.core import TyperCommand
 from regard import tasks
 from regard.cli.output import describe_option, print_status
 from regard.config import Config, Option
-from regard.errors import InputError, InputTooLongError, UnknownNameError, UsageError
+from regard.errors import EmptyInputError, InputError, InputTooLongError, UnknownNameError, UsageError
 from regard.tasks.registry import get_entry, open_record
 
 __all__ = [
     "AsJson", "Device", "Engine", "Example", "InputLimit", "Inputs", "Lang", "MultiValueCommand", "OverlongInput",
     "Run", "Split", "TestFiles", "TooLongOption", "TrainFiles", "ValidFiles", "add_options", "check_device",
-    "check_files", "find_run", "find_task", "group_words", "load_predictor", "read_file_blocks",
+    "check_files", "check_not_empty", "find_run", "find_task", "group_words", "load_predictor", "read_file_blocks",
     "read_stdin_blocks", "read_stdin_lines", "repeat_option_names",
 ]  # fmt: skip
 
@@ -280,6 +280,20 @@ def group_words(fields: Sequence[tasks.InputField], words: Sequence[str]) -> lis
     if count == 1:
         return list(words)
     return [tuple(words[first : first + count]) for first in range(0, len(words), count)]
+
+
+def check_not_empty(fields: Sequence[tasks.InputField], inputs: Sequence[Any]) -> None:
+    """Refuse an empty text, as the server does; an empty line of a file stays an empty line.
+
+    Args:
+        fields: the parts of an input
+        inputs: from arguments
+    """
+    for number, one in enumerate(inputs, 1):
+        for field, part in zip(fields, (one,) if len(fields) == 1 else one, strict=True):
+            if field.kind == "text" and not field.may_be_empty and not part.strip():
+                where = f"input {number}" if len(fields) == 1 else f"{field.name} of input {number}"
+                raise EmptyInputError(f"{where} is empty", row=number - 1)
 
 
 def read_file_blocks(path: Path) -> Iterator[list[str]]:

@@ -56,6 +56,8 @@ def compare(
     for name in choices[0]:
         config.option(name)  # a value may be refused in the table, but a name is wrong in all rows
     result = _train_choices(recipe, shared, choices, out)
+    if all("refused" in row for row in result["rows"]):
+        raise UsageError(f"nothing can be compared: {result['rows'][0]['refused']}")
     if as_json:
         print_json(result)
         return

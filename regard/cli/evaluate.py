@@ -191,6 +191,7 @@ def score(
         raise UnsupportedError(f"{run} was trained for {tasks.recipe_name(run)}, which has no scores of answers")
     if text is not None:
         inputs, targets = [text[0]], [text[1]]
+        arguments.check_not_empty(predictor.inputs, inputs)
     else:
         (split,) = load_splits(predictor, run, files, columns=columns).values()
         examples = list(split)
@@ -199,8 +200,7 @@ def score(
     scores = limit.apply(dict(enumerate(inputs, 1)), lambda inputs: predictor.score(inputs, targets))
     total = _sum_up(scores)
     if as_json:
-        details = [{**_sum_up([one]), "tokens": one.tokens, "token_log_probs": one.token_log_probs} for one in scores]
-        print_json({"run": str(run), **total, "targets": details})
+        print_json({"run": str(run), **total, "scores": [{**_sum_up([one]), **one.to_json()} for one in scores]})
     elif text is not None:
         _print_score(scores[0])
     else:

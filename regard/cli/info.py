@@ -146,7 +146,9 @@ def _progress(facts: dict[str, Any]) -> list[tuple[str, str]]:
         return [("step", f"unknown: all checkpoints are damaged{remedy}")]
     if facts["step"] is None:
         return [("step", f"none yet; start with: regard resume {facts['run']}")]
-    rows = [("step", f"{facts['step']:,} of {facts['config']['steps']:,}")]
+    config = facts["config"]
+    end = f"{config['epochs']:,} epochs" if config.get("epochs") else f"{config['steps']:,}"
+    rows = [("step", f"{facts['step']:,} of {end}")]
     if facts["best"] is not None:
         rows.append(("best", describe_best(facts["monitor"], facts["best"], facts["best_step"])))
     if facts["scores"]:

@@ -101,7 +101,9 @@ def _read_blocks(
     """The inputs in blocks: of arguments, of a file, or of standard input as they arrive."""
     fields = limit.predictor.inputs
     if words:
-        yield arguments.group_words(fields, words)
+        inputs = arguments.group_words(fields, words)
+        arguments.check_not_empty(fields, inputs)
+        yield inputs
     elif len(fields) > 1 or fields[0].kind != "text":
         names = " and ".join(one.name.upper() for one in fields)
         raise UsageError(f"no input: this model takes {names} as arguments")

@@ -77,9 +77,8 @@ def train(
     from regard.training.distributed import distributed_context
 
     folder = out or _next_free_folder(recipe)
-    if distributed_context().is_main:
-        print_status(f"training {recipe} in {folder}")
-    _run(folder, partial(tasks.train, recipe, folder, overrides or (), init_from=init_from, **values), as_json)
+    log = _announce(f"training {recipe} in {folder}") if distributed_context().is_main else print_status
+    _run(folder, partial(tasks.train, recipe, folder, overrides or (), init_from=init_from, log=log, **values), as_json)
 
 
 def resume(
@@ -102,6 +101,18 @@ def resume(
     config = tasks.get_recipe(recipe).config_class
     changes = {name: config.option(name).parse(value) for name, value in map(split_override, overrides or ())}
     _run(run, partial(tasks.resume, run, **changes), as_json)
+
+
+def _announce(title: str) -> Callable[[str], None]:
+    """A log that begins with a title, which is not printed before the first line: until then, anything can refuse."""
+    waiting = [title]
+
+    def log(line: str) -> None:
+        while waiting:
+            print_status(waiting.pop())
+        print_status(line)
+
+    return log
 
 
 def _run(folder: Path, fit: Callable[[], training.TrainingResult], as_json: bool) -> None:
@@ -157,8 +168,12 @@ def _print_options(recipe: str, config: dict[str, Any], as_json: bool, lang: Lan
         print_json({"recipe": recipe, "config": config, "changed_from": changed, "options": described})
         return
 
+    replaced = entry.config_class.alternatives
+
     def make_row(item: Option) -> tuple[str, str, str]:
         value = _format_option(item, config[item.name], default[item.name])
+        if name := next((name for name, one in replaced.items() if one == item.name and config.get(name)), None):
+            value = f"by {name}"
         return item.name, value, describe_option(item, lang, with_allowed=True)
 
     titles = {"en": ("option", "value", "description"), "zh": ("选项", "值", "说明")}[lang]

@@ -190,6 +190,7 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         splitter: splits documents into sentences of words.
         labels: the classes in order; by default those of the documents, sorted.
         max_tokens: the limit on the words of a batch.
+        max_rows: the number of documents in a batch, in place of `max_tokens`.
         seed: seed of the order.
 
     Raises:
@@ -215,9 +216,11 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         *,
         labels: Sequence[str] | None = None,
         max_tokens: int = 16_384,
+        max_rows: int | None = None,
         seed: int = 0,
     ) -> None:
         self.report, self._max_tokens, self._seed = DocumentReport.from_splitter(splitter), max_tokens, seed
+        self._max_rows = max_rows
         self.name = str(documents) if not isinstance(documents, list | tuple) else "the documents"
         names, encoded = [], []
         for document, sentences in iter_usable(documents, splitter, self.report):
@@ -237,7 +240,8 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         self._starts = np.cumsum(self._sentences_per_document) - self._sentences_per_document
         self.words_per_document = np.add.reduceat(self._sentences.lengths, self._starts)
         limits = [splitter.unit, splitter.max_words, splitter.max_sentences, splitter.overflow]
-        options = {"splitter": limits, "vocab_size": len(tokenizer), "max_tokens": max_tokens, "seed": seed}
+        size = {"max_tokens": max_tokens} if max_rows is None else {"max_rows": max_rows}
+        options = {"splitter": limits, "vocab_size": len(tokenizer), **size, "seed": seed}
         words = {"token_ids": self._sentences.values, "lengths": self._sentences.lengths}
         classes = {"labels": list(self.labels), "label_ids": self._label_ids}
         structure = {"sentences_per_document": self._sentences_per_document}
@@ -267,7 +271,8 @@ class DocumentBatches(ResumableBatches[DocumentBatch]):
         return self._split(np.array(shuffle(range(len(self)), Random(f"{self._seed} {epoch}"))))
 
     def _split(self, order: IntArray) -> list[IntArray]:
-        return split_by_tokens(order, self.words_per_document, self._max_tokens, is_padded=False)
+        arguments = order, self.words_per_document, self._max_tokens
+        return split_by_tokens(*arguments, is_padded=False, max_rows=self._max_rows)
 
 
 def iter_usable(

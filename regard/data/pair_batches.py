@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from random import Random
@@ -70,6 +71,7 @@ class BatchingConfig:
 
     Args:
         max_tokens: the size of a batch: rows x longest sentence of either side, padding included.
+        max_pairs: the number of pairs in a batch, in place of `max_tokens`.
         max_length: the limit on the tokens of a sentence, without special tokens.
         overflow: what to do with longer sentences: `drop` (and count), `truncate` (and count) or `error`.
         dropout: BPE-dropout, drawn anew in each epoch; one probability, or one for each side.
@@ -84,6 +86,7 @@ class BatchingConfig:
     """
 
     max_tokens: int = 4096
+    max_pairs: int | None = None
     max_length: int | None = None
     overflow: str = "drop"
     dropout: float | tuple[float, float] = 0.0
@@ -93,6 +96,8 @@ class BatchingConfig:
 
     def __post_init__(self) -> None:
         require_choice("overflow", self.overflow, OVERFLOW_CHOICES)
+        if self.max_pairs is not None and self.max_pairs < 1:
+            raise UsageError(f"invalid value {self.max_pairs} for max_pairs: must be at least 1.")
         if self.max_tokens < 1 or (self.max_length is not None and self.max_length < 1):
             raise UsageError(f"max_tokens={self.max_tokens} and max_length={self.max_length} must be at least 1.")
         if not all(0 <= side <= 1 for side in self.dropouts):
@@ -110,7 +115,8 @@ class BatchingConfig:
             Plain values by name.
         """
         values = asdict(self) | {"dropout": list(self.dropouts)}
-        return {name: value for name, value in values.items() if name != "option_names"}
+        omitted = {"option_names"} | ({"max_pairs"} if self.max_pairs is None else {"max_tokens"})
+        return {name: value for name, value in values.items() if name not in omitted}
 
 
 class PairEncoder:
@@ -171,7 +177,7 @@ class PairEncoder:
                 report.count_pair("dropped", line)
                 continue
             encoded = source[:limit], target[:limit]
-            if (width := max(map(len, encoded)) + 1) > self.config.max_tokens:  # with EOS
+            if self.config.max_pairs is None and (width := max(map(len, encoded)) + 1) > self.config.max_tokens:
                 problem = f"takes {width:,} tokens, but a batch holds {self.config.max_tokens:,}"
                 remedy = f"raise {self.config.option_names[0]}, or set max_length"
                 raise DataError(f"Line {line} of {self.name} {problem}; {remedy}.")
@@ -190,7 +196,8 @@ class PairEncoder:
         Returns:
             The token ids of both sides.
         """
-        limit = min(self.config.max_tokens - 1, self.config.max_length or self.config.max_tokens)
+        max_tokens = sys.maxsize if self.config.max_pairs else self.config.max_tokens
+        limit = min(max_tokens - 1, self.config.max_length or max_tokens)
         sides = zip(self.tokenizers, (pair.source, pair.target), self.config.dropouts, strict=True)
         sampled = [tokenizer.encode_with_dropout(text, dropout, rng) for tokenizer, text, dropout in sides]
         source, target = (ids if len(ids) <= limit else old for ids, old in zip(sampled, encoded, strict=True))
@@ -298,4 +305,4 @@ class EncodedPairs:
         noise = np.array([(rng.random(), rng.random()) for _ in range(len(self))]).reshape(-1, 2)
         longer = np.floor(self.widths + config.length_noise * noise[:, 0])
         order = np.lexsort((self.target.lengths - self.source.lengths + 2 * noise[:, 1], longer))
-        return shuffle(split_by_tokens(order, self.widths, config.max_tokens), rng)
+        return shuffle(split_by_tokens(order, self.widths, config.max_tokens, max_rows=config.max_pairs), rng)

@@ -14,7 +14,7 @@ from regard.data.pair_batches import BatchingConfig, EncodedPairs, PairBatch, Pa
 from regard.data.parallel import DataReport, ParallelFiles, SentencePair
 from regard.data.sources import ChunkPlan, ResumableBatches, data_fingerprint, split_by_tokens
 from regard.data.tokenizer import Tokenizer
-from regard.errors import DataError, UsageError
+from regard.errors import ConfigError, DataError, UsageError
 
 __all__ = ["GeneratedPairs", "InMemoryPairs", "PairSource", "StreamedPairs", "iter_eval_batches"]
 
@@ -223,6 +223,10 @@ class GeneratedPairs(PairSource):
         super().__init__(source, target, config, "the generated pairs", chunk_size)
         self._sample = sample
         self._set_fingerprint(generated=chunk_size)
+
+    def batches_per_epoch(self) -> int:
+        """Raise ConfigError: the pairs have no end, and an epoch is only how many are generated at once."""
+        raise ConfigError("epochs: the pairs of this data are generated without end; give steps instead")
 
     def _iter_pairs(self, epoch: int) -> Iterable[tuple[SentencePair, int]]:
         return with_line_numbers(self._sample(Random(f"{self.config.seed} {epoch} pairs"), self._chunk_size))

@@ -153,6 +153,8 @@ class ParallelFiles(TextFiles):
             left, mark, right = link.partition("?" if "?" in link else "-")
             if not (left.isdecimal() and right.isdecimal() and len(link) < 20):
                 problem = f"invalid link {link[:40]!r}; write 0-1 (sure) or 0?1 (possible)"
+                if len(self.paths) == 3:
+                    problem = problem.replace(";", "; the third file has alignment links:") + ", or leave it out"
                 raise line_error(self.paths[-1], line_number, problem)
             links[mark].append((int(left), int(right)))
         return tuple(links["-"]), tuple(links["?"])

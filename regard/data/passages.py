@@ -116,6 +116,7 @@ class PassageBatches(ResumableBatches[TextBatch]):
         tokenizer: the tokenizer.
         length: tokens of a passage, after its first.
         max_tokens: the size of a batch: rows x longest passage.
+        max_rows: the number of passages in a batch, in place of `max_tokens`.
         seed: seed of the order.
         preprocess: applied to a text before the tokenizer, for instance to separate punctuation.
 
@@ -139,12 +140,13 @@ class PassageBatches(ResumableBatches[TextBatch]):
         *,
         length: int = 256,
         max_tokens: int = 4096,
+        max_rows: int | None = None,
         seed: int = 0,
         preprocess: Callable[[str], str] = str,
     ) -> None:
-        self.report, self._max_tokens, self._seed = PassageReport(), max_tokens, seed
+        self.report, self._max_tokens, self._max_rows, self._seed = PassageReport(), max_tokens, max_rows, seed
         self.name = str(texts) if isinstance(texts, PlainTextFiles) else "the text"
-        if max_tokens < length + 1:
+        if max_rows is None and max_tokens < length + 1:
             problem = f"a passage takes {length + 1:,} tokens, but a batch holds {max_tokens:,}"
             raise DataError(f"{problem}; raise batch_tokens.")
         # all texts in one array; a passage is a range that begins at the last token of the one before
@@ -165,7 +167,8 @@ class PassageBatches(ResumableBatches[TextBatch]):
             raise DataError(f"There is nothing to read: {self.name} is empty.")
         self._passages = RaggedArray(np.concatenate(ids), np.concatenate(starts), np.concatenate(lengths))
         self.report.passages = len(self)
-        options = {"vocab_size": len(tokenizer), "length": length, "max_tokens": max_tokens, "seed": seed}
+        size = {"max_tokens": max_tokens} if max_rows is None else {"max_rows": max_rows}
+        options = {"vocab_size": len(tokenizer), "length": length, **size, "seed": seed}
         self.fingerprint = data_fingerprint(options | {"token_ids": self._passages.values})
 
     def __len__(self) -> int:
@@ -188,7 +191,7 @@ class PassageBatches(ResumableBatches[TextBatch]):
         """Plan batches of passages of similar length, in random order."""
         rng = Random(f"{self._seed} {epoch}")
         order = np.argsort([length + rng.random() for length in self._passages.lengths.tolist()], kind="stable")
-        return shuffle(split_by_tokens(order, self._passages.lengths, self._max_tokens), rng)
+        return shuffle(split_by_tokens(order, self._passages.lengths, self._max_tokens, max_rows=self._max_rows), rng)
 
 
 class MaskedTokens(NamedTuple):

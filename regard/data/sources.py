@@ -66,11 +66,7 @@ class TensorBatch:
     def to(self: SelfBatch, device: torch.device | str) -> SelfBatch:
         """Move all tensors to a device.
 
-        Args:
-            device: the device.
-
-        Returns:
-            The batch on that device.
+        Args: device: the device.
         """
         return replace(self, **pytree.tree_map(lambda tensor: tensor.to(device), vars(self)))
 
@@ -81,8 +77,7 @@ class TensorBatch:
             rank: the number of the process.
             world_size: the number of processes.
 
-        Returns:
-            A batch, which is empty if there are too few rows.
+        Returns: A batch, which is empty if there are too few rows.
         """
         columns = {name: value for name, value in vars(self).items() if name not in self.shared}
         rows = pytree.tree_map(lambda tensor: tensor[rank::world_size], columns)
@@ -144,8 +139,7 @@ class TensorRows:
     def concatenate(cls: type[SelfRows], parts: Sequence[SelfRows]) -> SelfRows:
         """Join examples whose tensors have equal sizes.
 
-        Args:
-            parts: the examples, whose order remains.
+        Args: parts: the examples, whose order remains.
         """
         return cls(*map(_concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
 
@@ -175,8 +169,7 @@ def seeded_generator(*seeds: int) -> Generator:
     Returns:
         A generator on the CPU.
 
-    Reference:
-        Steele, Lea and Flood (2014), "Fast Splittable Pseudorandom Number Generators" (SplitMix64).
+    Reference: Steele, Lea and Flood (2014), "Fast Splittable Pseudorandom Number Generators" (SplitMix64).
 
     Example:
         >>> one, same = seeded_generator(0, 1), seeded_generator(0, 1)
@@ -252,11 +245,9 @@ class ResumableBatches(Generic[BatchT]):
         Args:
             position: a position of an earlier iteration; `None` starts at the beginning.
 
-        Returns:
-            An iterator over (batch, position after it); from a position, it yields exactly the following batches.
+        Returns: An iterator over (batch, position after it); from a position, it yields exactly the batches after it.
 
-        Raises:
-            DataError: the position was saved for other data or options, or no example can be used.
+        Raises: DataError: the position was saved for other data or options, or no example can be used.
         """
         if position is None:
             position = {"epoch": 0, "batch": 0, "data": self.fingerprint}
@@ -271,6 +262,10 @@ class ResumableBatches(Generic[BatchT]):
                     yield make_batch(plan[number]), self._position_after(epoch, index, number + 1, len(plan))
                 num_done = 0
             epoch, first_chunk = epoch + 1, 0
+
+    def batches_per_epoch(self) -> int:
+        """Count the batches of the first epoch; where they depend on lengths, other epochs have a few more or less."""
+        return sum(len(plan) for plan, _ in self._plan_chunks(0, 0))
 
     def _position_after(self, epoch: int, index: int, num_done: int, num_planned: int) -> DataPosition:
         if num_done == num_planned:
@@ -369,7 +364,9 @@ def shuffle(items: Sequence[ExampleT], rng: Random) -> list[ExampleT]:
     return [items[i] for i in sorted(range(len(items)), key=[rng.random() for _ in items].__getitem__)]
 
 
-def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True) -> list[IntArray]:
+def split_by_tokens(
+    order: IntArray, lengths: IntArray, max_tokens: int, *, is_padded: bool = True, max_rows: int | None = None
+) -> list[IntArray]:
     """Split rows into batches of at most `max_tokens` tokens; a single longer row is a batch of its own.
 
     Args:
@@ -377,6 +374,7 @@ def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_p
         lengths: the length of each row.
         max_tokens: the limit: rows x longest row of padded batches, the sum of the lengths of others.
         is_padded: whether rows are padded to the longest of their batch.
+        max_rows: a limit on the rows of a batch, in place of that on its tokens.
 
     Returns:
         The rows of each batch.
@@ -388,6 +386,8 @@ def split_by_tokens(order: IntArray, lengths: IntArray, max_tokens: int, *, is_p
         >>> [rows.tolist() for rows in split_by_tokens(np.arange(5), lengths, max_tokens=6, is_padded=False)]
         [[0, 1], [2], [3, 4]]
     """
+    if max_rows is not None:
+        return np.split(order, range(max_rows, len(order), max_rows)) if len(order) else []
     cuts, first, longest, total = [], 0, 0, 0
     for place, length in enumerate(lengths[order].tolist()):
         longest, total = max(longest, length), total + length

@@ -112,7 +112,8 @@ class ServerState:
         values = make_options(options, body)
         count, limit = self.predictor.num_candidates(values), self.limits.max_candidates
         if count > limit:
-            message = f"These options ask for {count} candidates of each input; at most {limit} are computed"
+            own = f"at most {limit} are computed by this server; `regard predict` on the command line has only the"
+            message = f"These options ask for {count} candidates of each input; {own} limits of the options"
             raise RequestError(413, "too_many_candidates", message)
         return values
 

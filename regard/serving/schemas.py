@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from starlette.exceptions import HTTPException
 
 from regard.config import Config, Option
-from regard.errors import RegardError, RequestError
+from regard.errors import ConfigError, RegardError, RequestError, end_sentence
 from regard.files import replace_non_finite
 from regard.serving.worker import Limits
 from regard.tasks.predictor import InputField
@@ -32,6 +32,31 @@ __all__ = [
 
 INTERNAL_ERROR = "Something went wrong in the server; its log says what"
 MAX_FIELDS = 100  # of an object in a request
+MAX_NAME = 100  # characters of the name of an option
+PROBLEMS = {  # by the type of an error of pydantic, whose words are those of a Python program
+    "missing": "this field is missing",
+    "extra_forbidden": "there is no such field",
+    "string_type": "expected a text",
+    "int_type": "expected an integer",
+    "int_from_float": "expected an integer",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
+    "list_type": "expected a list",
+    "dict_type": "expected an object",
+    "model_type": "expected an object",
+    "model_attributes_type": "expected an object",
+    "none_required": "expected null",
+    "literal_error": "expected {expected}",
+    "finite_number": "must be a finite number",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "too_short": "at least {min_length} is needed",
+    "too_long": "at most {max_length} are taken",
+    "string_too_short": "at least {min_length} characters are needed",
+    "string_too_long": "at most {max_length} characters are taken",
+}
 HTTP_ERRORS = {
     400: ("bad_request", "The body of the request is not JSON in UTF-8, or nested too deeply"),
     404: ("not_found", "There is nothing at this address"),
@@ -97,12 +122,21 @@ def options_model(options: type[Config]) -> type[BaseModel]:
     Args:
         options: the config
     """
+
+    def check(values: Any) -> Any:
+        if isinstance(values, dict) and len(values) <= MAX_FIELDS:
+            for name, value in values.items():
+                one = options.option(name[:MAX_NAME])
+                one.check(tuple(value) if isinstance(value, list) else value)
+        return values
+
     fields: dict[str, Any] = {}
     for one in options.options():
         bounds: dict[str, Any] = dict(one.bounds) if {int, float} & {one.type, *get_args(one.type)} else {}
         default = list(one.default) if isinstance(one.default, tuple) else one.default
         fields[one.name] = (Annotated[_json_type(one), Field(description=one.help, **bounds)], default)
-    return create_model(options.__name__, __base__=StrictModel, **fields)
+    validators: dict[str, Any] = {"check_options": model_validator(mode="before")(check)}
+    return create_model(options.__name__, __base__=StrictModel, __validators__=validators, **fields)
 
 
 def options_field(options: type[Config]) -> Any:
@@ -267,7 +301,7 @@ def error_body(error: RegardError) -> dict[str, Any]:
     Args:
         error: with code, sentence and details
     """
-    return {"error": error.to_json() | {"message": f"{str(error).rstrip('.')}."}}
+    return {"error": error.to_json() | {"message": end_sentence(str(error))}}
 
 
 def error_response(error: RegardError) -> Response:
@@ -323,14 +357,18 @@ def describe_validation_error(problem: Mapping[str, Any]) -> str:
         problem: of `ValidationError.errors()`
 
     Example:
-        >>> describe_validation_error({"loc": ("body", "inputs", 0), "msg": "expected a string", "type": ""})
-        'inputs.0: expected a string'
+        >>> describe_validation_error({"loc": ("body", "inputs", 0), "msg": "", "type": "string_type"})
+        'inputs.0: expected a text'
         >>> describe_validation_error({"loc": ("body", 12), "msg": "JSON decode error", "type": "json_invalid"})
         'The request is not valid JSON'
     """
     if problem["type"] == "json_invalid":
         return "The request is not valid JSON"
+    context = problem.get("ctx", {})
+    if isinstance(context.get("error"), ConfigError):
+        return str(context["error"])
     place = ".".join(str(part) for part in problem["loc"][1:])[:200] or "The request"
     if any("\ud800" <= character <= "\udfff" for character in place):
         place = json.dumps(place)[1:-1]
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')}"
+    sentence = PROBLEMS.get(problem["type"], "the value is not valid").format(**context)
+    return f"{place}: {context.get('error', sentence)}"

@@ -20,6 +20,7 @@ from regard.files import read_json, write_json
 from regard.tasks.predictor import Predictor, Report
 from regard.tasks.registry import check_processor, get_recipe, get_task, is_export, open_record, recipe_name
 from regard.training import RunFolder, load_into, load_weights
+from regard.training.weights import resolve_device
 
 __all__ = ["AllocationLimit", "Processor", "TokenizerProcessor", "evaluate", "load", "load_predictor"]
 
@@ -109,7 +110,7 @@ def load(
 
     Args:
         folder: of a run, or one that `regard export` wrote
-        device: where to compute
+        device: where to compute: auto, cpu, cuda, cuda:1, mps
         weights: another file of weights
         engine: "torch", or an engine for translations: "ctranslate2", "onnx"
 
@@ -117,6 +118,7 @@ def load(
         predictor = load("runs/dates")
         predictor.predict(["3. Mai 2021"])[0].text  # "2021-05-03"
     """
+    device = str(resolve_device(str(device)))
     if is_export(folder):
         from regard import export  # it imports this module
 

@@ -272,8 +272,10 @@ def make_config(name: str, overrides: Iterable[str] = (), **values: Any) -> Any:
         >>> make_config("reverse", ["steps=10"]).steps
         10
     """
-    recipe = get_recipe(name)
-    return recipe.config_class.from_overrides(overrides, **{**recipe.defaults, **values})
+    recipe, overrides = get_recipe(name), tuple(overrides)
+    chosen = {**values, **dict(map(split_override, overrides))}
+    defaults = recipe.config_class.drop_replaced(recipe.defaults, chosen)
+    return recipe.config_class.from_overrides(overrides, **{**defaults, **values})
 
 
 def find_task(predictor: object) -> Task[Any, Any, Any, Any] | None:

@@ -12,7 +12,7 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,17 @@ from regard.tasks.mechanisms import check_mechanisms, training_warnings
 from regard.tasks.registry import Recipe, check_processor, get_recipe, get_task, make_config, read_record
 from regard.tasks.run_record import check_files_unchanged, make_record
 from regard.tasks.task import Processor
-from regard.training import RunFolder, TrainingConfig, TrainingResult, checkpoint, distributed, fit, load_weights
+from regard.training import (
+    Callback,
+    RunFolder,
+    TrainingConfig,
+    TrainingResult,
+    checkpoint,
+    distributed,
+    fit,
+    load_weights,
+)
+from regard.training.engine import resolve_epochs
 from regard.training.logging import LogFn
 from regard.training.weights import resolve_device
 
@@ -42,6 +52,7 @@ def train(
     *,
     init_from: str | Path | None = None,
     log: LogFn | None = None,
+    callbacks: Sequence[Callback] = (),
     **values: Any,
 ) -> TrainingResult:
     """Train a recipe into a new folder, which has everything that is needed to resume the run or to use the model.
@@ -52,6 +63,7 @@ def train(
         overrides: `key=value` texts
         init_from: a run whose weights and tokenizers the new one begins with
         log: receives lines; None: standard error
+        callbacks: called after steps, after validations and at the end
         values: options as values
 
     Returns:
@@ -73,7 +85,7 @@ def train(
         for option, when in config.unused(sorted(_given_options(overrides, values))).items():
             (log or _log_to_stderr)(f"{option} is for {format_conditions(when)}, and changes nothing here")
     try:
-        return _run_training(run, log)
+        return _run_training(run, log, callbacks)
     except Exception:
         _remove_unstarted_run(run)
         raise
@@ -98,12 +110,15 @@ def resolve_config(
     return config
 
 
-def resume(folder: str | Path, log: LogFn | None = None, **changes: Any) -> TrainingResult:
+def resume(
+    folder: str | Path, log: LogFn | None = None, *, callbacks: Sequence[Callback] = (), **changes: Any
+) -> TrainingResult:
     """Resume a run from its latest checkpoint.
 
     Args:
         folder: of the run
         log: receives lines; None: standard error
+        callbacks: as for `train`
         changes: new values of options marked `resumable`
 
     Example:
@@ -127,7 +142,7 @@ def resume(folder: str | Path, log: LogFn | None = None, **changes: Any) -> Trai
                 check_files_unchanged(record.get("files", {}))
                 _check_steps(run, config)
                 run.write_record({**record, "config": config.to_dict()})
-    return _run_training(run, log)
+    return _run_training(run, log, callbacks)
 
 
 def _validation_error(recipe: Recipe, config: TrainingConfig) -> str:
@@ -182,14 +197,14 @@ def _remove_unstarted_run(run: RunFolder) -> None:
 def _check_steps(run: RunFolder, config: TrainingConfig) -> None:
     """Refuse to end before the latest checkpoint; a run whose checkpoints are all damaged cannot be resumed."""
     latest = checkpoint.load_latest(run.checkpoints)
-    if latest is not None and config.steps < latest.step:
+    if latest is not None and config.epochs is None and config.steps < latest.step:
         raise ConfigError(
             f"invalid value '{config.steps}' for steps: {run.folder} has made {latest.step:,} steps already; ask for"
             " more of them, or begin a new run"
         )
 
 
-def _run_training(run: RunFolder, log: LogFn | None) -> TrainingResult:
+def _run_training(run: RunFolder, log: LogFn | None, callbacks: Sequence[Callback]) -> TrainingResult:
     """Train a run from its latest checkpoint, or from the start; under torchrun, all processes call this."""
     log = log or _log_to_stderr
     record = _wait_for_record(run)
@@ -197,12 +212,14 @@ def _run_training(run: RunFolder, log: LogFn | None) -> TrainingResult:
     record = read_record(run)
     origin = None if record["init_from"] is None else RunFolder.open(record["init_from"])
     check_files_unchanged(record.get("files", {}))
-    result = _fit(run, record, origin, log)
+    result = _fit(run, record, origin, log, callbacks)
     distributed.destroy_process_group()
     return result
 
 
-def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: LogFn) -> TrainingResult:
+def _fit(
+    run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: LogFn, callbacks: Sequence[Callback]
+) -> TrainingResult:
     task, config = get_task(record["task"]), _read_config(record)
     data = get_recipe(record["recipe"]).load_data(config)
     is_main = distributed.distributed_context().is_main
@@ -218,9 +235,10 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
             _save_processor(run, record, new)
     distributed.barrier()
     processor = task.processor_class.load(run.processor)
+    batches = task.train_batches(config, processor, data.train)
+    config = resolve_epochs(config, batches)
     torch.manual_seed(config.seed)  # of the initial weights
     model, loss = task.build_model(config, processor), task.build_loss(config)
-    batches = task.train_batches(config, processor, data.train)
     valid: Any = task.eval_batches(config, processor, data.valid)
     if isinstance(valid, Iterator):  # it is iterated at every validation
         valid = list(valid)
@@ -245,7 +263,8 @@ def _fit(run: RunFolder, record: dict[str, Any], origin: RunFolder | None, log: 
     def validate() -> dict[str, float]:
         return task.compute_metrics(predictor, loss, valid, data.valid)
 
-    return fit(model, loss, batches, config, run, validate, log, lower_is_better=lower_is_better, compile_mode=mode)
+    options: Any = {"lower_is_better": lower_is_better, "compile_mode": mode, "callbacks": callbacks}
+    return fit(model, loss, batches, config, run, validate, log, **options)
 
 
 def _read_config(record: Mapping[str, Any]) -> TrainingConfig:

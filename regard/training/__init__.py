@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from regard._imports import lazy_names
 
 if TYPE_CHECKING:
+    from regard.training.callbacks import Callback, TrainingState
     from regard.training.config import TrainingConfig
     from regard.training.engine import BatchSource, TrainingResult, fit
     from regard.training.loss import Loss, linear_cross_entropy
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from regard.training.weights import average_weights, load_into, load_weights, save_weights
 
 __all__ = [
-    "BatchSource", "Loss", "RunFolder", "TrainingConfig", "TrainingResult", "average_weights", "fit",
-    "linear_cross_entropy", "load_into", "load_weights", "save_weights",
+    "BatchSource", "Callback", "Loss", "RunFolder", "TrainingConfig", "TrainingResult", "TrainingState",
+    "average_weights", "fit", "linear_cross_entropy", "load_into", "load_weights", "save_weights",
 ]  # fmt: skip
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "callbacks": ("Callback", "TrainingState"),
         "config": ("TrainingConfig",),
         "engine": ("BatchSource", "TrainingResult", "fit"),
         "loss": ("Loss", "linear_cross_entropy"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from regard.config import Config, option
 
@@ -15,6 +16,7 @@ Schedule = Literal["constant", "inverse_sqrt", "cosine"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "bfloat16"]
 
+ConfigT = TypeVar("ConfigT", bound="TrainingConfig")
 MONITOR_HELP = "validation metric that selects the best weights"
 
 
@@ -27,7 +29,10 @@ class TrainingConfig(Config):
         2.5e-05
     """
 
+    alternatives: ClassVar[Mapping[str, str]] = {"epochs": "steps", "batch_size": "batch_tokens"}  # in place of
+
     steps: int = option(10_000, "maximum number of optimizer steps", ge=1, resumable=True)
+    epochs: int | None = option(None, "passes over the training data, in place of steps", ge=1, resumable=True)
     max_minutes: float | None = option(
         None, "maximum minutes of training, summed over resumed runs", gt=0, resumable=True
     )
@@ -60,6 +65,48 @@ class TrainingConfig(Config):
         None, "CPU threads per process; none: as PyTorch chooses, or as before when resumed", ge=1, neutral=True
     )
     tensorboard: bool = option(False, "also write TensorBoard files", resumable=True, neutral=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, other in self._alternatives():
+            value = getattr(self, other)
+            if getattr(self, name) is not None and value != self.option(other).default:
+                raise self.error(name, f"it is in place of {other}, which is {value:,}; leave one of them out")
+
+    def replace(self: ConfigT, **changes: Any) -> ConfigT:
+        """The same with other values; of two options of which one is in place of the other, the last one given counts.
+
+        Example:
+            >>> TrainingConfig(steps=100).replace(epochs=3).replace(steps=200).epochs is None
+            True
+        """
+        for name, other in self._alternatives():
+            if changes.get(name) is not None:
+                changes.setdefault(other, self.option(other).default)
+            elif other in changes:
+                changes.setdefault(name, None)
+        return super().replace(**changes)
+
+    @classmethod
+    def drop_replaced(cls, defaults: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults without those in whose place another option is chosen.
+
+        Args:
+            defaults: values by name
+            chosen: values, or their texts, by name
+
+        Example:
+            >>> TrainingConfig.drop_replaced({"steps": 300, "lr": 0.1}, {"epochs": "2"})
+            {'lr': 0.1}
+        """
+        replaced = {other for name, other in cls._alternatives() if chosen.get(name) not in (None, "none")}
+        return {name: value for name, value in defaults.items() if name not in replaced}
+
+    @classmethod
+    def _alternatives(cls) -> list[tuple[str, str]]:
+        """Those of which the config has both options."""
+        names = {item.name for item in cls.options()}
+        return [pair for pair in cls.alternatives.items() if names.issuperset(pair)]
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of a step.

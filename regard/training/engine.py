@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
@@ -15,18 +15,21 @@ from typing import Any, Protocol, runtime_checkable
 from torch import nn
 
 from regard.errors import ConfigError, DataError
-from regard.training.config import TrainingConfig
+from regard.training.callbacks import Callback, CallbackList
+from regard.training.config import ConfigT, TrainingConfig
+from regard.training.distributed import distributed_context
+from regard.training.loaders import LoaderBatches, batches_per_epoch
 from regard.training.logging import LogFn
 from regard.training.optim import scale_and_clip_gradients, set_learning_rate
 from regard.training.run import RunFolder
 from regard.training.trainer import CompileMode, LossFn, Objective, Trainer, ValidateFn
 
-__all__ = ["Batch", "BatchSource", "CompileMode", "TrainingResult", "fit"]
+__all__ = ["Batch", "BatchSource", "CompileMode", "TrainingResult", "fit", "resolve_epochs"]
 
 
 @runtime_checkable
 class Batch(Protocol):
-    """What the engine needs of a batch."""
+    """A batch that can be divided among processes; with one process, a batch can have any form."""
 
     @property
     def num_tokens(self) -> int:
@@ -77,12 +80,13 @@ class TrainingResult:
 def fit(
     model: nn.Module,
     loss_fn: LossFn,
-    batches: BatchSource,
+    batches: BatchSource | Iterable[Any],
     config: TrainingConfig,
     run: RunFolder,
     validate: ValidateFn | None = None,
     log: LogFn | None = None,
     *,
+    callbacks: Sequence[Callback] = (),
     lower_is_better: bool | None = None,
     compile_mode: CompileMode = "whole",
 ) -> TrainingResult:
@@ -95,11 +99,13 @@ def fit(
     Args:
         model: trained in place; weight files are its state dict
         loss_fn: `loss_fn(model, batch)` returns a `Loss`. The state of an nn.Module is saved in checkpoints.
-        batches: batches to train on, see `BatchSource` and `Batch`
+        batches: a DataLoader or a list, see `LoaderBatches`, or a `BatchSource`. With several processes, it has a
+            DistributedSampler or each batch a method `shard`, see `Batch`.
         config: options of the training
         run: folder of checkpoints, weights and metrics
         validate: returns metrics by name, one of them `config.monitor`
         log: receives lines; None: standard error
+        callbacks: called after steps, after validations and at the end
         lower_is_better: whether smaller values of `config.monitor` are better; only "loss" has a default
         compile_mode: what `config.compile` compiles: the "whole" model, one "step" of it (by its method
             `compile_step`), or nothing ("off")
@@ -113,26 +119,25 @@ def fit(
 
     >>> import tempfile
     >>> from regard.training import Loss
-    >>> class Noise:
-    ...     num_tokens = 8
-    ...     def to(self, device):
-    ...         return self
-    ...     def batches(self, position):
-    ...         while True:
-    ...             yield self, {}
     >>> def loss_fn(model, batch):
-    ...     return Loss(model(torch.ones(8, 2)).square().sum(), count=8)
-    >>> config = TrainingConfig(steps=3, device="cpu")
-    >>> fit(nn.Linear(2, 1), loss_fn, Noise(), config, RunFolder(tempfile.mkdtemp()), log=lambda line: None).step
-    3
+    ...     return Loss(model(batch).square().sum(), count=len(batch))
+    >>> batches = [torch.ones(8, 2), torch.zeros(8, 2)]
+    >>> config = TrainingConfig(epochs=3, device="cpu")
+    >>> fit(nn.Linear(2, 1), loss_fn, batches, config, RunFolder(tempfile.mkdtemp()), log=lambda line: None).step
+    6
     """
     if lower_is_better is None and validate is not None and config.monitor != "loss":
         raise ConfigError(f"monitor={config.monitor}: fit needs lower_is_better for this metric")
-    trainer = Trainer(Objective(model, loss_fn), config, run, validate, lower_is_better is not False)
+    source = batches if isinstance(batches, BatchSource) else LoaderBatches(batches, config.seed, distributed_context())
+    config, is_sharded = resolve_epochs(config, source), isinstance(source, LoaderBatches) and source.is_sharded
+    hooks = CallbackList(callbacks, model, run)
+    trainer = Trainer(Objective(model, loss_fn), config, run, validate, lower_is_better is not False, hooks, is_sharded)
     with trainer.open(log, compile_mode), StopSignal() as stop_signal:
         progress, optimizer = trainer.progress, trainer.optimizer
-        stream = batches.batches(progress.data_position)
-        while not (stop_reason := progress.stop_reason(config)) and not trainer.interrupted:
+        if isinstance(source, LoaderBatches) and progress.data_position is not None:
+            trainer.logger.log_line(source.describe_resume(progress.data_position))
+        stream = source.batches(progress.data_position)
+        while not (stop_reason := progress.stop_reason(config) or hooks.stop_reason) and not trainer.interrupted:
             trainer.seed()
             items = list(islice(stream, config.grad_accumulation))
             if len(items) < config.grad_accumulation:
@@ -147,19 +152,43 @@ def fit(
             lr = config.learning_rate(progress.step + 1)
             set_learning_rate(optimizer, lr)
             optimizer.step()
-            optimizer.zero_grad()
             progress.step, progress.data_position = progress.step + 1, items[-1][1]
             progress.tokens += count
             trainer.logger.log_step(sums, count, grad_norm, lr)
+            if callbacks:
+                means = {name: value / max(count, 1) for name, value in sums.items()}
+                hooks.loss = means.pop("loss")
+                hooks.call("on_step", progress.step, means, optimizer)
+            optimizer.zero_grad()
 
             if progress.step % config.validate_every == 0:
                 trainer.validate()
             if progress.step % config.save_every == 0:
                 trainer.save()
         trainer.finish(stop_reason)
+        hooks.stop_reason = stop_reason or "interrupted"
+        hooks.call("on_end", progress.step, progress.scores, optimizer)
         best = progress.best, progress.best_step, progress.scores
         reason = stop_reason or "interrupted"
         return TrainingResult(progress.step, reason, not stop_reason, *best, trainer.elapsed_seconds())
+
+
+def resolve_epochs(config: ConfigT, source: Any) -> ConfigT:
+    """The config with steps in place of epochs.
+
+        steps = epochs * batches of an epoch / grad_accumulation, rounded up
+
+    Args:
+        config: options of the training
+        source: its batches
+
+    Example:
+        >>> resolve_epochs(TrainingConfig(epochs=3, grad_accumulation=2), LoaderBatches(["a", "b", "c"])).steps
+        5
+    """
+    if config.epochs is None:
+        return config
+    return config.replace(steps=-(-config.epochs * batches_per_epoch(source) // config.grad_accumulation))
 
 
 def _check_finite(loss: float, grad_norm: float, trainer: Trainer) -> None:

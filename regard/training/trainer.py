@@ -13,11 +13,13 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, DivergedError, RegardError, StorageError, as_out_of_memory
+from regard.errors import ConfigError, DivergedError, DtypeError, RegardError, StorageError, as_out_of_memory
 from regard.files import DISK_FULL_ERRNOS
 from regard.training import checkpoint, distributed, optim, weights
+from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import Checkpoint
 from regard.training.config import TrainingConfig
+from regard.training.loaders import encode_state, move_to_device, take_shard
 from regard.training.logging import LogFn, MetricsLogger, NullLogger
 from regard.training.loss import Loss
 from regard.training.run import Progress, RunFolder, is_better, step_seed
@@ -66,6 +68,8 @@ class Trainer:
         run: the folder of the run
         validate_fn: returns metrics by name
         lower_is_better: whether smaller values of the monitored metric are better
+        callbacks: called after validations
+        is_sharded: whether each process reads batches of its own
 
     Attributes:
         device: device of the model
@@ -84,10 +88,13 @@ class Trainer:
         run: RunFolder,
         validate_fn: ValidateFn | None,
         lower_is_better: bool,
+        callbacks: CallbackList,
+        is_sharded: bool,
     ):
         weights.retain_freed_memory()
         self.objective, self.config, self.run = objective, config, run
         self.validate_fn, self.lower_is_better = validate_fn, lower_is_better
+        self.callbacks, self.is_sharded = callbacks, is_sharded
         self.device = weights.resolve_device(config.device)
         self.dist_context = distributed.init_process_group(self.device)
         self.last_saved: tuple[int, int] | None = None
@@ -189,12 +196,15 @@ class Trainer:
         sums: dict[str, Any] = {}
         count = 0
         for index, batch in enumerate(batches, 1):
-            shard, weight = self._shard(batch)
+            shard, weight = (batch, 1) if self.is_sharded else take_shard(batch, self.dist_context)
             # Another batch of the same step follows: its gradients are summed over processes with those of this one.
             no_sync = getattr(self.parallel_objective, "no_sync", contextlib.nullcontext)
             with no_sync() if index < len(batches) else contextlib.nullcontext():
                 with self._autocast():
-                    loss = self.parallel_objective(shard.to(self.device))
+                    loss = self.parallel_objective(move_to_device(shard, self.device))
+                if not isinstance(loss, Loss):
+                    expected = "Loss(total, count), the sum over a batch and its divisor"
+                    raise DtypeError(f"loss_fn returned a {type(loss).__name__}; it must return {expected}")
                 (loss.total * weight).backward()
             count += int(loss.count) * weight
             for name, value in {"loss": loss.total.detach(), **loss.metrics}.items():
@@ -209,9 +219,12 @@ class Trainer:
             stop_requested: whether this process has received a signal
         """
         names, seconds = sorted(sums), self.elapsed_seconds() if self.dist_context.is_main else 0.0
-        numbers = [*(sums[name] for name in names), float(count), float(stop_requested), seconds]
-        *values, total, stops, self.progress.seconds = distributed.all_reduce_sum(numbers, self.device)
-        self.interrupted = stops > 0
+        numbers = [*(sums[name] for name in names), float(count), float(stop_requested)]
+        numbers += [float(bool(self.callbacks.requested)), seconds]
+        *values, total, signals, stops, self.progress.seconds = distributed.all_reduce_sum(numbers, self.device)
+        self.interrupted = signals > 0
+        if stops:
+            self.callbacks.stop_reason = self.callbacks.requested or "a callback of another process requested it"
         return dict(zip(names, values, strict=True)), int(total)
 
     def elapsed_seconds(self) -> float:
@@ -255,6 +268,7 @@ class Trainer:
                 path = self.run.recent / f"step-{self.progress.step:08d}.safetensors"
                 weights.save_weights(self.objective.model.state_dict(), path)
         self.logger.log_validation(scores, is_best, time.perf_counter() - start)
+        self.callbacks.call("on_validation", self.progress.step, scores, self.optimizer)
 
     def _run_validation(self, validate_fn: ValidateFn) -> dict[str, float]:
         self.seed(offset=1)
@@ -281,6 +295,7 @@ class Trainer:
     def _write_checkpoint(self) -> None:
         state = {
             **self.progress.to_json(),
+            "data_position": encode_state(self.progress.data_position),
             "seconds": self.elapsed_seconds(),
             "seed": self.config.seed,
             "processes": self.dist_context.world_size,
@@ -355,16 +370,6 @@ class Trainer:
             return
         weights.save_weights(mean, self.run.average)
         self.logger.log_line(f"{result}; it is used")
-
-    def _shard(self, batch: Any) -> tuple[Any, int]:
-        """The shard of this process and weight 1; or, if it is empty, the first shard and weight 0.
-
-        Gradients are summed over processes during the backward pass, so every process has to compute some.
-        """
-        if self.dist_context.world_size == 1:
-            return batch, 1
-        shard = batch.shard(self.dist_context.rank, self.dist_context.world_size)
-        return (shard, 1) if shard.num_tokens else (batch.shard(0, self.dist_context.world_size), 0)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.config.precision == "float32":

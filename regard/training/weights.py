@@ -14,7 +14,14 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from regard.errors import CheckpointCorruptError, RunNotFoundError, UnsupportedError, UsageError, WeightsMismatchError
+from regard.errors import (
+    CheckpointCorruptError,
+    RunNotFoundError,
+    UnknownNameError,
+    UnsupportedError,
+    UsageError,
+    WeightsMismatchError,
+)  # fmt: skip
 from regard.files import read_file, write_atomic
 from regard.training.distributed import distributed_context
 
@@ -222,9 +229,10 @@ def resolve_device(name: str) -> torch.device:
     """Return the device of an option.
 
     Args:
-        name: "cpu", "cuda", "mps", or "auto" for the fastest available one
+        name: "cpu", "cuda", "cuda:1", "mps", or "auto" for the fastest available one
 
     Raises:
+        UnknownNameError: there is no device of this name
         UnsupportedError: this machine has no such device
 
     Example:
@@ -236,8 +244,12 @@ def resolve_device(name: str) -> torch.device:
         name = next((device for device, backend in backends.items() if backend.is_available()), "cpu")
         if name == "mps" and distributed_context().world_size > 1:
             name = "cpu"  # gradients cannot be summed on mps
-    if name in backends and not backends[name].is_available():
-        missing = "CUDA device" if name == "cuda" else "Apple GPU"
+    kind, _, index = name.partition(":")
+    is_known = kind in ("cpu", *backends) and (index.isdecimal() or kind == name)
+    UnknownNameError.check("device", kind if is_known else name, ("auto", "cpu", *backends))
+    count = 1 if kind != "cuda" else torch.cuda.device_count()
+    if kind in backends and (not backends[kind].is_available() or int(index or 0) >= count):
+        missing = "Apple GPU" if kind == "mps" else f"CUDA device {index}" if index and count else "CUDA device"
         raise UnsupportedError(f"device={name}: no {missing} found; use device=auto or device=cpu")
     if name == "cuda":
         device = torch.device("cuda", distributed_context().local_rank)

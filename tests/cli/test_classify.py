@@ -44,7 +44,7 @@ def test_train_says_what_was_read_and_what_can_be_done(learned):
 
 
 def test_classify_texts(classifier):
-    answer = call("classify", classifier, "A superb plot.", "", "So awful. We saw it.")
+    answer = call("classify", classifier, stdin=b"A superb plot.\n\nSo awful. We saw it.\n")
     labels = [line.split("\t")[0] for line in answer.stdout.splitlines()]
     assert labels == ["pos", "", "neg"]
     assert 0.5 < float(answer.stdout.split("\n")[0].split("\t")[1]) <= 1
@@ -63,7 +63,7 @@ def test_classify_a_file_and_standard_input(classifier, tmp_path):
 
 
 def test_classify_as_json_reports_truncation(classifier):
-    answer = call("classify", classifier, "The superb one. " * 5, " ", "--json")
+    answer = call("classify", classifier, "--json", stdin=b"The superb one. " * 5 + b"\n \n")
     result = json.loads(answer.stdout)["predictions"]
     assert result[0]["label"] == "pos"
     assert sum(result[0]["probabilities"].values()) == pytest.approx(1)

@@ -199,7 +199,7 @@ def test_scores_of_files(backwards, tmp_path):
 
 def test_the_score_of_a_text(backwards):
     result = json.loads(call("score", backwards, "--text", "abc", "cba", "--json").stdout)
-    (one,) = result["targets"]
+    (one,) = result["scores"]
     assert one["tokens"] == ["c", "b", "a", "</s>"]
     assert one["log_prob"] == pytest.approx(sum(one["token_log_probs"]))
     assert one["perplexity"] == pytest.approx(math.exp(-one["log_prob"] / 4))

@@ -294,7 +294,16 @@ def test_resume_lists_the_options_that_can_change(backwards):
 
     resumable = [item.name for item in TrainingConfig.options() if item.resumable]
     assert set(resumable) == {
-        *("steps", "max_minutes", "patience", "validate_every", "save_every", "keep_checkpoints", "tensorboard")
+        *(
+            "steps",
+            "epochs",
+            "max_minutes",
+            "patience",
+            "validate_every",
+            "save_every",
+            "keep_checkpoints",
+            "tensorboard",
+        )
     }
     assert_refused(call("resume", backwards, "lr=1"), f"What may change: {', '.join(resumable)}")
 

@@ -14,9 +14,9 @@ from tests.cli.calls import ENVIRONMENT, PYTHON, assert_refused, call
 
 
 def test_texts_are_translated_in_order(backwards):
-    answer = call("translate", backwards, "abc", "", "xyz")
+    answer = call("translate", backwards, "abc", "xyz")
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout == "cba\n\nzyx\n"
+    assert answer.stdout == "cba\nzyx\n"
     assert answer.stderr == ""
 
 
@@ -96,7 +96,7 @@ def test_num_best_prints_scores(backwards):
 
 
 def test_json(backwards):
-    answer = call("translate", backwards, "abc", "", "--json", "--num-best", 2, "--align")
+    answer = call("translate", backwards, "--json", "--num-best", 2, "--align", stdin=b"abc\n\n")
     first, empty = json.loads(answer.stdout)["predictions"]
     assert (first["input"], first["text"]) == ({"text": "abc"}, "cba")
     assert first["tokens"] == ["c", "b", "a"]
@@ -136,7 +136,7 @@ def test_an_alignment_is_printed(backwards):
     ],
 )
 def test_an_unknown_layer_is_refused_before_any_output(backwards, words, sentence):
-    assert_refused(call("translate", backwards, "", "abcd", "--align", *words), sentence)
+    assert_refused(call("translate", backwards, "--align", *words, stdin=b"\nabcd\n"), sentence)
 
 
 def test_sampling_with_a_seed_is_reproducible(backwards):

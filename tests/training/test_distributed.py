@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from regard.training import checkpoint
-from tests.training import toy
+from tests.training import distributed_loader, toy
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = ("dropout=0", "max_rows=4", "steps=50")  # batches of one to three rows: some processes get none
@@ -154,3 +154,22 @@ def _second(parent):
         except OSError:
             continue
     raise LookupError("there is no process with rank 1")
+
+
+def test_two_processes_with_a_distributed_sampler_equal_one_with_larger_batches(tmp_path):
+    process = launch(distributed_loader.__file__, str(tmp_path / "two"), "sampler")
+    output = _end(process)
+    assert "ended at step 18: all 18 steps are done" in output
+    distributed_loader.train(tmp_path / "one", 4)
+    first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-5
+
+
+def test_a_callback_of_one_process_ends_the_training_of_all(tmp_path):
+    output = _end(launch(distributed_loader.__file__, str(tmp_path), "sampler", "stop"))
+    assert "ended at step 5: a callback of another process requested it" in output
+
+
+def test_batches_that_cannot_be_divided_are_refused(tmp_path):
+    output = _end(launch(distributed_loader.__file__, str(tmp_path), "none"))
+    assert "a list cannot be divided among 2 processes; give the DataLoader a DistributedSampler" in output

@@ -30,6 +30,7 @@ class LanguageModelingConfig(TrainingConfig):
     vocab_size: int = option(8000, "size of the vocabulary", ge=1, inherit=True)
     lowercase: bool = option(False, "lowercase all texts", inherit=True)
     batch_tokens: int = option(8192, "tokens of a batch: its rows times the length of the longest", ge=1)
+    batch_size: int | None = option(None, "passages of a batch, in place of batch_tokens", ge=1)
     # model
     embed_dim: int = option(256, "size of an embedding and of every layer", ge=1)
     num_heads: int = option(4, "attention heads", ge=1)
@@ -38,7 +39,7 @@ class LanguageModelingConfig(TrainingConfig):
 
     def validate(self) -> None:
         """Check what involves several options."""
-        if self.batch_tokens <= self.passage_length:
+        if self.batch_size is None and self.batch_tokens <= self.passage_length:
             why = f"must be above passage_length={self.passage_length}, to hold a passage and its first token"
             raise self.error("batch_tokens", why)
         if self.embed_dim % self.num_heads or self.embed_dim % 2:

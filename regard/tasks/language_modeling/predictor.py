@@ -36,10 +36,10 @@ def make_passages(texts: Iterable[str], processor: Any, config: Any) -> PassageB
     Args:
         texts: the documents
         processor: its `preprocess` is applied to each text, then its `tokenizer`
-        config: `passage_length`, `batch_tokens` and `seed`
+        config: `passage_length`, `batch_tokens`, `batch_size` and `seed`
     """
     texts = texts.load() if isinstance(texts, LazyExamples) else texts
-    limits = {"length": config.passage_length, "max_tokens": config.batch_tokens}
+    limits = {"length": config.passage_length, "max_tokens": config.batch_tokens, "max_rows": config.batch_size}
     return PassageBatches(texts, processor.tokenizer, **limits, seed=config.seed, preprocess=processor.preprocess)
 
 

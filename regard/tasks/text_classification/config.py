@@ -50,6 +50,7 @@ class TextClassificationConfig(TrainingConfig):
     vocab_size: int = option(30_000, "size of the vocabulary: the most frequent words", ge=1, inherit=True)
     lowercase: bool = option(True, "lowercase all texts", inherit=True)
     batch_tokens: int = option(8192, "words in a batch", ge=1)
+    batch_size: int | None = option(None, "documents in a batch, in place of batch_tokens", ge=1)
     # model
     model: Literal["hierarchical", "mixed"] = option(
         "hierarchical", "words to sentences to a document, or a stack of layers over all words"

@@ -202,9 +202,9 @@ def make_batches(config: TextClassificationConfig, processor: Any, documents: An
     """Batches of labeled documents.
 
     Args:
-        config: `batch_tokens` and `seed`
+        config: `batch_tokens`, `batch_size` and `seed`
         processor: the words, the labels and the limits of a document
         documents: with or without line numbers
     """
-    options = {"labels": processor.labels, "max_tokens": config.batch_tokens, "seed": config.seed}
-    return DocumentBatches(list(documents), processor.tokenizer, processor.splitter, **options)
+    options = {"labels": processor.labels, "max_tokens": config.batch_tokens, "max_rows": config.batch_size}
+    return DocumentBatches(list(documents), processor.tokenizer, processor.splitter, **options, seed=config.seed)

@@ -73,6 +73,7 @@ class TranslationConfig(TrainingConfig):
     batch_tokens: int = option(
         4096, "tokens per batch, at most: number of sentences times length of the longest on either side", ge=1
     )
+    batch_size: int | None = option(None, "sentence pairs per batch, in place of batch_tokens", ge=1)
     # model
     model: Literal["rnn", "transformer"] = option("rnn", "architecture of encoder and decoder")
     embed_dim: _Size = option(

@@ -130,7 +130,8 @@ class TranslationTask(Task[TranslationConfig, TranslationProcessor, SentencePair
 
     def train_batches(self, config: TranslationConfig, processor: TranslationProcessor, examples: Any) -> BatchSource:
         """Batches of pairs of similar length."""
-        batching = _make_batching(config, config.batch_tokens, dropout=config.bpe_dropout, seed=config.seed)
+        sizes = {"max_pairs": config.batch_size, "dropout": config.bpe_dropout, "seed": config.seed}
+        batching = _make_batching(config, config.batch_tokens, **sizes)
         if config.streaming and not isinstance(examples, ParallelFiles):
             raise ConfigError(
                 "streaming=on needs training files, but this recipe does not read its training pairs from files"
