@@ -21,7 +21,7 @@ from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput, TensorVersions
 from regard.attention.scores.base import Score
 from regard.attention.scores.dot import ScaledDot
-from regard.errors import ShapeError, StaleStateError
+from regard.errors import ShapeError, StaleStateError, UnsupportedError
 
 __all__ = ["Attention", "KeyProjectedScore", "PreparedCall", "ProjectedKV", "count_optimizer_step", "project_keys"]
 
@@ -159,6 +159,9 @@ class ProjectedKV:
 
     def reorder(self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> ProjectedKV:
         """A copy for other rows of the first batch axis, as beam search selects them; ``mask`` is that of the copy."""
+        positions = getattr(getattr(self.score, "score", None), "positions", None)
+        if positions is not None and positions.dim() > 1:
+            raise UnsupportedError("reorder: the score has positions for each row; call precompute() with the new ones")
         reordered = copy(self)
         reordered.key, reordered.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
         if isinstance(self.score, KeyProjectedScore):

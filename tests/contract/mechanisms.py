@@ -76,6 +76,9 @@ COMBINED_SCORES = {
     "ScaledDot + RelativeBias": lambda: ScaledDot() + RelativeBias(2, num_buckets=8, max_distance=10),
     "3 (Bilinear + RelativeBias)": lambda: 3 * (Bilinear(4, 4) + 5 * RelativeBias(2)),
     "Additive + Alibi": lambda: Additive(4, 4, 5) + Alibi(2),
+    "Rotary, halves of a part, scaled": lambda: Rotary(
+        interleaved=False, rotary_dim=2, scaling={"rope_type": "linear", "factor": 2.0}
+    ),
     "Rotary Additive": lambda: Rotary(Additive(4, 4, 5)),
     "Rotary Cosine": lambda: Rotary(Cosine(2.0)),
     "Rotary (ScaledDot + Alibi)": lambda: Rotary(ScaledDot() + Alibi(2)),
