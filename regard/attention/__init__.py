@@ -16,6 +16,7 @@ from regard.attention.masks.kinds import around, causal, documents, padding, win
 from regard.attention.multi_head import KVCache, MultiHead
 from regard.attention.normalizers.base import Normalizer, masked_normalizer
 from regard.attention.normalizers.basic import SigmoidSum, Temperature, TopK, kernel_sum, sigmoid, softmax
+from regard.attention.normalizers.sinks import WithSink
 from regard.attention.normalizers.sparse import Entmax, Gumbel, Sample, StraightThrough, entmax15, hardmax, sparsemax
 from regard.attention.normalizers.wrappers import Dropout, GaussianWindow
 from regard.attention.output import AttentionOutput
@@ -25,13 +26,14 @@ from regard.attention.scores.additive import Additive, Concat
 from regard.attention.scores.base import Score
 from regard.attention.scores.distance import Boxcar, Cosine, Epanechnikov, Gaussian
 from regard.attention.scores.dot import Bilinear, Constant, Dot, Energy, Location, ScaledDot
+from regard.attention.scores.softcap import SoftCap
 
 __all__ = [
-    "Additive", "Alibi", "Attention", "AttentionOutput", "AttentionPool", "Bilinear", "Boxcar", "Concat",
-    "Constant", "Cosine", "Dot", "Dropout", "Energy", "Entmax", "Epanechnikov", "Gaussian", "GaussianWindow",
-    "Gumbel", "KVCache", "Learned", "LocalM", "LocalP", "Location", "Mask", "MaxPool", "MultiHead", "Normalizer",
-    "PositionGrid", "ProjectedKV", "RelativeBias", "Rotary", "Sample", "ScaledDot", "Score", "SigmoidSum",
-    "Sinusoidal", "StraightThrough", "Temperature", "TopK", "addressing", "around", "attend", "causal", "dense",
-    "documents", "entmax15", "hardmax", "kernel_sum", "masked_normalizer", "observers", "padding", "sigmoid",
-    "softmax", "sparsemax", "window",
+    "Additive", "Alibi", "Attention", "AttentionOutput", "AttentionPool", "Bilinear", "Boxcar", "Concat", "Constant",
+    "Cosine", "Dot", "Dropout", "Energy", "Entmax", "Epanechnikov", "Gaussian", "GaussianWindow", "Gumbel", "KVCache",
+    "Learned", "LocalM", "LocalP", "Location", "Mask", "MaxPool", "MultiHead", "Normalizer", "PositionGrid",
+    "ProjectedKV", "RelativeBias", "Rotary", "Sample", "ScaledDot", "Score", "SigmoidSum", "Sinusoidal", "SoftCap",
+    "StraightThrough", "Temperature", "TopK", "WithSink", "addressing", "around", "attend", "causal", "dense",
+    "documents", "entmax15", "hardmax", "kernel_sum", "masked_normalizer", "observers", "padding", "sigmoid", "softmax",
+    "sparsemax", "window",
 ]  # fmt: skip

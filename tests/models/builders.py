@@ -116,6 +116,8 @@ BUILD = {
     "SigmoidSum": plain(a.SigmoidSum),
     "Sinusoidal": plain(lambda: a.Sinusoidal(8)),
     "StraightThrough": plain(lambda: a.StraightThrough(a.Sample())),
+    "SoftCap": lambda **f: a.SoftCap(a.Bilinear(4, 6, **f), 2.0),
+    "WithSink": lambda **f: a.WithSink(a.softmax, 3, **f),
     "SumScore": lambda **f: SumScore(a.Bilinear(4, 4, **f), a.RelativeBias(3, **f)),
     "Temperature": plain(lambda: a.Temperature(0.5)),
     "TopK": plain(lambda: a.TopK(3)),
@@ -178,4 +180,4 @@ BUILD = {
     "HardCaptionLoss": plain(sequence_loss.HardCaptionLoss),
 }
 # Modules whose parameters are all those of modules that the caller passes.
-WITHOUT_OWN_PARAMETERS = {a.Attention, a.LocalM, a.Rotary, ScaledScore, SumScore}
+WITHOUT_OWN_PARAMETERS = {a.Attention, a.LocalM, a.Rotary, a.SoftCap, ScaledScore, SumScore}
