@@ -16,6 +16,7 @@ from regard.attention.masks.kinds import around, causal, documents, padding, win
 from regard.attention.multi_head import KVCache, MultiHead
 from regard.attention.normalizers.base import Normalizer, masked_normalizer
 from regard.attention.normalizers.basic import SigmoidSum, Temperature, TopK, kernel_sum, sigmoid, softmax
+from regard.attention.normalizers.losses import entmax15_loss, entmax_loss, sparsemax_loss
 from regard.attention.normalizers.sinks import WithSink
 from regard.attention.normalizers.sparse import Entmax, Gumbel, Sample, StraightThrough, entmax15, hardmax, sparsemax
 from regard.attention.normalizers.wrappers import Dropout, GaussianWindow
@@ -34,6 +35,6 @@ __all__ = [
     "Learned", "LocalM", "LocalP", "Location", "Mask", "MaxPool", "MultiHead", "Normalizer", "PositionGrid",
     "ProjectedKV", "RelativeBias", "Rotary", "Sample", "ScaledDot", "Score", "SigmoidSum", "Sinusoidal", "SoftCap",
     "StraightThrough", "Temperature", "TopK", "WithSink", "addressing", "around", "attend", "causal", "dense",
-    "documents", "entmax15", "hardmax", "kernel_sum", "masked_normalizer", "observers", "padding", "sigmoid", "softmax",
-    "sparsemax", "window",
+    "documents", "entmax15", "entmax15_loss", "entmax_loss", "hardmax", "kernel_sum", "masked_normalizer", "observers",
+    "padding", "sigmoid", "softmax", "sparsemax", "sparsemax_loss", "window",
 ]  # fmt: skip

@@ -103,6 +103,8 @@ COMBINED_NORMALIZERS = {
     "Temperature, learned": lambda: Temperature(parameter()),
     "Temperature, each head": lambda: Temperature(parameter(2, 1, 1)),
     "Gumbel, learned": lambda: Gumbel(parameter()),
+    "Entmax, learned": lambda: Entmax(1.7, learned=True),
+    "Entmax of each head": lambda: Entmax(torch.tensor([1.3, 2.5]).view(2, 1, 1)),
     "Entmax 3": lambda: Entmax(3.0),
     "GaussianWindow near the start": lambda: GaussianWindow(softmax, 1.5, parameter()),
     "StraightThrough Sample": lambda: StraightThrough(Sample()),
