@@ -5,7 +5,6 @@ import ctypes
 import errno
 import io
 import os
-import socket
 import stat
 import subprocess
 import sys

@@ -17,6 +17,8 @@ from regard.attention.masks.padding_masks import padding, prefix
 from regard.attention.multi_head import KVCache, MultiHead
 from regard.attention.normalizers.base import Normalizer, masked_normalizer
 from regard.attention.normalizers.basic import SigmoidSum, Temperature, TopK, kernel_sum, sigmoid, softmax
+from regard.attention.normalizers.losses import entmax15_loss, entmax_loss, sparsemax_loss
+from regard.attention.normalizers.sinks import WithSink
 from regard.attention.normalizers.sparse import Entmax, Gumbel, Sample, StraightThrough, entmax15, hardmax, sparsemax
 from regard.attention.normalizers.wrappers import Dropout, GaussianWindow
 from regard.attention.output import AttentionOutput
@@ -26,13 +28,14 @@ from regard.attention.scores.additive import Additive, Concat
 from regard.attention.scores.base import Bias, Score
 from regard.attention.scores.distance import Boxcar, Cosine, Epanechnikov, Gaussian
 from regard.attention.scores.dot import Bilinear, Constant, Dot, Energy, Location, ScaledDot
+from regard.attention.scores.softcap import SoftCap
 
 __all__ = [
     "Additive", "Alibi", "Attention", "AttentionOutput", "AttentionPool", "Bias", "Bilinear", "Boxcar", "Concat",
-    "Constant", "Cosine", "Dot", "Dropout", "Energy", "Entmax", "Epanechnikov", "Gaussian", "GaussianWindow",
-    "Gumbel", "KVCache", "Learned", "LocalM", "LocalP", "Location", "Mask", "MaxPool", "MultiHead", "Normalizer",
-    "PositionGrid", "ProjectedKV", "RelativeBias", "Rotary", "Sample", "ScaledDot", "Score", "SigmoidSum",
-    "Sinusoidal", "StraightThrough", "Temperature", "TopK", "addressing", "around", "attend", "causal", "dense",
-    "documents", "entmax15", "hardmax", "kernel_sum", "masked_normalizer", "observers", "padding", "prefix", "sigmoid",
-    "softmax", "sparsemax", "window",
+    "Constant", "Cosine", "Dot", "Dropout", "Energy", "Entmax", "Epanechnikov", "Gaussian", "GaussianWindow", "Gumbel",
+    "KVCache", "Learned", "LocalM", "LocalP", "Location", "Mask", "MaxPool", "MultiHead", "Normalizer", "PositionGrid",
+    "ProjectedKV", "RelativeBias", "Rotary", "Sample", "ScaledDot", "Score", "SigmoidSum", "Sinusoidal", "SoftCap",
+    "StraightThrough", "Temperature", "TopK", "WithSink", "addressing", "around", "attend", "causal", "dense",
+    "documents", "entmax15", "entmax15_loss", "entmax_loss", "hardmax", "kernel_sum", "masked_normalizer", "observers",
+    "padding", "prefix", "sigmoid", "softmax", "sparsemax", "sparsemax_loss", "window",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
     x'[i] = x[i] + p[offset + i]
 
 Attention itself ignores order: permuted keys give the same context. Relative positions, which change the scores, are
-defined in `regard.attention.relative_positions` and can be imported from here, too.
+defined in `regard.attention.relative_positions` and `regard.attention.rotary` and can be imported from here, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.module import Device, Dtype, ResettableModule
-from regard.attention.relative_positions import Alibi, RelativeBias, RelativePositionBias, Rotary
+from regard.attention.relative_positions import Alibi, RelativeBias, RelativePositionBias
+from regard.attention.rotary import Rotary
 from regard.errors import ShapeError, UsageError
 
 __all__ = ["Alibi", "Learned", "RelativeBias", "RelativePositionBias", "Rotary", "Sinusoidal", "binary_code"]

@@ -21,7 +21,7 @@ from regard.attention.observers import WATCHERS, notify_watchers
 from regard.attention.output import AttentionInputs, AttentionOutput, TensorVersions
 from regard.attention.scores.base import Score
 from regard.attention.scores.dot import ScaledDot
-from regard.errors import ShapeError, StaleStateError
+from regard.errors import ShapeError, StaleStateError, UnsupportedError
 
 __all__ = ["Attention", "KeyProjectedScore", "PreparedCall", "ProjectedKV", "count_optimizer_step", "project_keys"]
 
@@ -142,8 +142,9 @@ class ProjectedKV:
         equation.check_shapes(None, key, self.value)
         self.attention = attention
         self.score, self.key = project_keys(attention.score, key)
-        self.mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
+        self.mask = attention._resolve_mask(mask)
         parameters = [p for module in modules if isinstance(module, nn.Module) for p in module.parameters()]
+        parameters += [parameter for parameter in modules if isinstance(parameter, nn.Parameter)]
         tracked = () if torch.compiler.is_compiling() else parameters  # inference tensors have no version
         self.parameter_versions = [(one, one._version) for one in tracked if not one.is_inference()]
         self.prepared: PreparedCall | None = None
@@ -159,12 +160,15 @@ class ProjectedKV:
 
     def reorder(self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> ProjectedKV:
         """A copy for other rows of the first batch axis, as beam search selects them; ``mask`` is that of the copy."""
+        positions = getattr(getattr(self.score, "score", None), "positions", None)
+        if positions is not None and positions.dim() > 1:
+            raise UnsupportedError("reorder: the score has positions for each row; call precompute() with the new ones")
         reordered = copy(self)
         reordered.key, reordered.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
         if isinstance(self.score, KeyProjectedScore):
             key_shape = torch.Size([len(rows), *self.score.key_shape[1:]])
             reordered.score = KeyProjectedScore(self.score.score, key_shape)
-        reordered.mask = None if mask is None else as_mask(mask)
+        reordered.mask = self.attention._resolve_mask(mask)
         reordered.prepared = None
         return reordered
 
@@ -225,6 +229,10 @@ class _AttentionModule(ResettableModule):
     def _project_kv(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
         """Keys and values after the projections of the module itself, and the modules that they depend on."""
         return key, value, [self.score]
+
+    def _resolve_mask(self, mask: Mask | Tensor | None) -> Mask | None:
+        """The mask of the keys that are attended to, also of those that the module adds."""
+        return None if mask is None else as_mask(mask)
 
     def _notified(self, output: AttentionOutput) -> AttentionOutput:
         is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()

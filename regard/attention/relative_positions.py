@@ -1,4 +1,4 @@
-"""Relative positions: scores that wrap another score (Rotary) or are added to it (Alibi, RelativeBias).
+"""Relative positions that are added to a score: Alibi and RelativeBias; `Rotary`, which wraps one, is in rotary.py.
 
 Query i has key position i + offset, by default keys - queries, so that a decoder with a cache needs no offset.
 """
@@ -10,79 +10,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_shape, instantiate, upcast_half
+from regard.attention._common import broadcast_shape, upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
 from regard.errors import ShapeError, UsageError
 
-__all__ = ["Alibi", "RelativeBias", "RelativePositionBias", "Rotary"]
-
-
-class Rotary(Score):
-    """Rotates queries and keys by angles proportional to their positions: the score depends on their distance.
-
-        score(R_i q, R_j k)          R_i rotates each pair of features by i / base^(2 pair / d)
-
-    Features 2j and 2j + 1 make a pair, as in the paper.
-
-    Args:
-        score: the score of the rotated vectors
-        base: the ratio of the longest wavelength to the shortest, approximately
-        offset: the key position of the first query; keys - queries by default
-
-    Shape: query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
-
-    Reference: Su et al. (2021), arXiv 2104.09864.
-
-    Example:
-        >>> Rotary(ScaledDot())(torch.randn(2, 3, 4), torch.randn(2, 5, 4)).shape
-        torch.Size([2, 3, 5])
-    """
-
-    repr_settings = ("base", "offset")
-
-    is_positional = is_relative = True
-
-    def __init__(self, score: Score | type[Score], base: float = 10000.0, offset: int | None = None):
-        super().__init__()
-        self.score: Score = instantiate(score, "score")
-        self.base, self.offset = base, offset
-        self.output_kind, self.is_random = self.score.output_kind, self.score.is_random
-
-    def check_dims(self, query: Tensor, key: Tensor) -> None:
-        self.score.check_dims(query, key)
-        for name, tensor in (("query", query), ("key", key)):
-            if tensor.shape[-1] % 2:
-                raise ShapeError(f"Rotary rotates pairs of features, got {name} {tuple(tensor.shape)} of odd size")
-
-    @property
-    def pairwise(self) -> Score:
-        return self.score.pairwise
-
-    def project_query(self, query: Tensor, num_keys: int) -> Tensor:
-        first = num_keys - query.shape[-2] if self.offset is None else self.offset
-        return self.score.project_query(self._rotate(query, first), num_keys)
-
-    def project_key(self, key: Tensor) -> Tensor:
-        return self.score.project_key(self._rotate(key, 0))
-
-    def restrict(self, grid: PositionGrid) -> Score | None:
-        """None: only ``pairwise``, whose vectors are rotated already, can be restricted."""
-        return None
-
-    def _rotate(self, vectors: Tensor, first: int) -> Tensor:
-        length, dim = vectors.shape[-2:]
-        wide = upcast_half(vectors)
-        # At large positions float32 has no accurate angles; Apple's GPUs have no float64.
-        exact = torch.float32 if wide.device.type == "mps" else torch.float64
-        positions = torch.arange(length, device=wide.device, dtype=exact) + first
-        frequencies = self.base ** (-torch.arange(0, dim, 2, device=wide.device, dtype=exact) / dim)
-        angle = positions[:, None] * frequencies
-        cos, sin = angle.cos().to(wide.dtype), angle.sin().to(wide.dtype)
-        even, odd = wide[..., 0::2], wide[..., 1::2]
-        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
-        return rotated.flatten(-2).to(vectors.dtype)
+__all__ = ["Alibi", "RelativeBias", "RelativePositionBias"]
 
 
 class RelativePositionBias(Score):

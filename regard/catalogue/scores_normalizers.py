@@ -86,6 +86,13 @@ SCORES = (
         law_exceptions=POSITIONAL + " Keys beyond max_keys are hidden.",
     ),
     score(
+        "SoftCap",
+        cost="that of the wrapped score, and one tanh a score",
+        fast_path="Queries and keys are projected once; windows as with the wrapped score.",
+        aliases=("soft capping", "logit soft cap"),
+        example_factory=lambda a, torch: a.SoftCap(a.ScaledDot(), cap=2.0),
+    ),
+    score(
         "Energy",
         cost="m d^2 + m n d multiplications",
         fast_path=f"Each query is projected once, then {FUSED}.",
@@ -171,6 +178,13 @@ NORMALIZERS = (
         cost="one random number a weight, in training only",
         fast_path="Drawn by comparing uniform numbers, cheaper than PyTorch's own on a CPU; on a GPU fused.",
         law_exceptions=RANDOM + " `.weights` are those before dropping.",
+    ),
+    normalizer(
+        "WithSink",
+        cost="that of the wrapped normalizer with one key more",
+        aliases=("attention sink", "sinks"),
+        law_exceptions="The weights of a query sum to less than 1.",
+        example_factory=lambda a, torch: a.WithSink(a.softmax, num_heads=1),
     ),
     normalizer(
         "GaussianWindow",

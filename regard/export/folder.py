@@ -209,10 +209,10 @@ def check_exportable(model: Transformer, engine: str) -> None:
         engine: name of the engine, for the message
     """
     for mha in (module for module in model.modules() if isinstance(module, MultiHead)):
-        is_standard = type(mha.score) is ScaledDot and mha.normalize in (None, softmax)
-        if not is_standard or mha.num_kv_heads != mha.num_heads:
+        if not (mha.is_standard and type(mha.score) is ScaledDot and mha.normalize in (None, softmax)):
             raise ExportError(
-                f"{engine} takes Transformers whose heads have scaled dot products, softmax and their own keys;"
+                f"{engine} takes Transformers whose heads have scaled dot products, softmax, their own keys and"
+                " embed_dim / num_heads features, without norms or extra keys;"
                 " this one has another attention: use it with PyTorch, or export it to safetensors"
             )
     if not all(type(embedding.positions) is Sinusoidal for embedding in (model.src_embed, model.tgt_embed)):

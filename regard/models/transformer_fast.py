@@ -130,7 +130,7 @@ def _has_standard_layers(model: Transformer) -> bool:
         and all(isinstance(layer.feed_forward, FeedForward) for layer in layers)
         and all(type(layer)._residual is TransformerDecoderLayer._residual for layer in layers)
         and all(isinstance(attention, MultiHead) and type(attention.score) is ScaledDot for attention in attentions)
-        and all(attention.num_kv_heads == attention.num_heads for attention in attentions)
+        and all(attention.is_standard for attention in attentions)
         and all(map(fast_decoding.applies_softmax, attentions))
         and len({(attention.num_heads, attention.q_proj.bias is None) for attention in attentions}) == 1
     )

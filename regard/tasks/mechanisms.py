@@ -23,8 +23,13 @@ __all__ = [
 
 MECHANISM_PATTERN = re.compile(r"\s*([^()]+?)\s*(?:\(\s*([0-9.eE+-]+)\s*\))?\s*")
 
-SCORES = {entry.name: entry for entry in MECHANISMS if entry.kind == "score"}
-WRAPPERS = ("Dropout", "GaussianWindow")  # normalizers that need another one, and numbers that no option has
+WRAPPERS = (
+    "SoftCap",
+    "Dropout",
+    "WithSink",
+    "GaussianWindow",
+)  # they need another part, and numbers that no option has
+SCORES = {entry.name: entry for entry in MECHANISMS if entry.kind == "score" and entry.name not in WRAPPERS}
 NORMALIZERS = {entry.name: entry for entry in MECHANISMS if entry.kind == "normalizer" and entry.name not in WRAPPERS}
 EQUAL_SIZE_SCORES = ("Dot", "ScaledDot", "Cosine", "Gaussian", "Boxcar", "Epanechnikov")
 

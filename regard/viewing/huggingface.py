@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache, wraps
 from typing import Any
 
@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from regard._imports import require_extra
-from regard.attention import Dot, Dropout, Mask, causal, dense, masked_normalizer, softmax
+from regard.attention import Dot, Dropout, Mask, WithSink, causal, dense, softmax
 from regard.attention.equation import attend_unwatched
 from regard.attention.observers import notify_watchers
 from regard.attention.scores.base import DotProductFeatures, Score
+from regard.attention.scores.softcap import soft_cap
 from regard.errors import UnsupportedError
 
 __all__ = ["ATTN_IMPLEMENTATION", "BiasedDot", "huggingface_attention", "register_huggingface"]
@@ -145,7 +146,7 @@ def huggingface_attention(
     biases = [term for term in (bias, position_bias) if term is not None]
     scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     score = BiasedDot(scaling, sum(biases[1:], biases[0]) if biases else None, softcap)
-    normalize: Any = softmax if s_aux is None else _make_sink_softmax(s_aux)
+    normalize: Any = softmax if s_aux is None else WithSink(softmax, len(s_aux), sinks=s_aux)
     if dropout and module.training:
         normalize = Dropout(normalize, dropout).train()
     key, value = _repeat_kv(key, query), _repeat_kv(value, query)
@@ -195,7 +196,7 @@ class BiasedDot(Dot):
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         scores = super().forward(query, key)
         if self.softcap is not None:
-            scores = self.softcap * torch.tanh(scores / self.softcap)
+            scores = soft_cap(scores, self.softcap)
         if self.bias is None:
             return scores
         return scores + self.bias.to(torch.promote_types(self.bias.dtype, torch.float32))
@@ -206,17 +207,6 @@ class BiasedDot(Dot):
 
     def restrict(self, grid: Any) -> Score | None:
         return self if self.bias is None else None
-
-
-def _make_sink_softmax(sinks: Tensor) -> Callable[[Tensor], Tensor]:
-    """Softmax with a sink: one more score per head, whose weight goes to no key; the others are returned."""
-
-    @masked_normalizer
-    def softmax_with_sinks(scores: Tensor) -> Tensor:
-        column = sinks[:, None, None].to(scores.dtype).expand(*scores.shape[:-1], 1)
-        return torch.cat([scores, column], -1).softmax(-1)[..., :-1]
-
-    return softmax_with_sinks
 
 
 def _convert_mask(

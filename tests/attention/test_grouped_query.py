@@ -168,8 +168,11 @@ def test_keys_are_not_repeated(monkeypatch, score, normalize, mask):
     grouped.score = (SCORES | extra)[score]()
     x = torch.randn(2, LENGTH, DIM).double()
     repeated = attend(
-        grouped._split_heads(grouped.q_proj(x)),
-        *(grouped._split_heads(proj(x)).repeat_interleave(3, -3) for proj in (grouped.k_proj, grouped.v_proj)),
+        grouped._project(grouped.q_proj, x, grouped.head_dim),
+        *(
+            grouped._project(proj, x, grouped.head_dim).repeat_interleave(3, -3)
+            for proj in (grouped.k_proj, grouped.v_proj)
+        ),
         None if mask is None else MASKS[mask],
         score=grouped.score,
         normalize=grouped.normalize,

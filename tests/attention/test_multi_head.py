@@ -124,12 +124,6 @@ def test_weights_are_copied_with_mode_and_dropout():
     assert theirs.in_proj_weight.abs().min() > 0
 
 
-@pytest.mark.parametrize("option", [{"add_bias_kv": True}, {"add_zero_attn": True}], ids=repr)
-def test_options_without_counterpart_are_an_error(option):
-    with pytest.raises(ValueError, match="no counterpart"):
-        MultiHead.from_torch(nn.MultiheadAttention(12, 3, **option))
-
-
 # ---- grouped heads
 
 

@@ -167,7 +167,6 @@ REFUSED = {
     "no scores": (lambda: attend(Q, K, V, score=lambda q, k: None), ShapeError, "got None"),
     "normalizer as score": (lambda: attend(Q, K, V, score=softmax), UsageError, "softmax is a normalizer"),
     "score as normalizer": (lambda: attend(Q, K, V, normalize=Dot), UsageError, "Dot is a score"),
-    "Rotary": (lambda: attend(Q, K, V, score=Rotary), DtypeError, r"write Rotary\(score\)"),
     "Alibi": (lambda: MultiHead(8, 2, score=Alibi), DtypeError, r"write Alibi\(num_heads\)"),
     "Dropout": (lambda: Attention(normalize=Dropout), DtypeError, r"write Dropout\(normalize, p\)"),
     "window": (lambda: attend(Q, K, V, causal() & window), DtypeError, r"write window\(left, right\)"),

@@ -128,10 +128,12 @@ def test_logits_and_kernel_values_are_not_confused(score):
 
 def test_the_grid_is_complete():
     """The names are listed here, so that an entry missing from the catalogue is noticed."""
-    scores = "Constant Dot ScaledDot Bilinear Additive Concat Cosine Gaussian Boxcar Epanechnikov Location Energy"
+    scores = (
+        "Constant Dot ScaledDot Bilinear Additive Concat Cosine Gaussian Boxcar Epanechnikov Location SoftCap Energy"
+    )
     normalizers = (
         "softmax Temperature sigmoid SigmoidSum sparsemax entmax15 Entmax kernel_sum hardmax Sample "
-        "StraightThrough Gumbel TopK Dropout GaussianWindow"
+        "StraightThrough Gumbel TopK Dropout WithSink GaussianWindow"
     )
     assert set(scores.split()) | {"Rotary", "Alibi", "RelativeBias"} <= set(LISTED_SCORES)
     assert set(normalizers.split()) <= set(LISTED_NORMALIZERS)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -267,7 +268,16 @@ def test_a_transformer_with_other_attention_is_refused(engine):
     from regard.models import Transformer
 
     standard = translator("post")
-    for make_attention in (lambda: MultiHead(16, 2, normalize=sparsemax), lambda: MultiHead(16, 2, 1)):
+    others = (
+        {"normalize": sparsemax},
+        {"num_kv_heads": 1},
+        {"head_dim": 4},
+        {"value_head_dim": 4},
+        {"out_bias": False},
+    )
+    extras = ({"qk_norm": torch.nn.RMSNorm}, {"add_bias_kv": True}, {"add_zero_attn": True})
+    for options in (*others, *extras):
+        make_attention = partial(MultiHead, 16, 2, **options)
         model = Transformer(
             12, 12, embed_dim=16, num_heads=2, num_encoder_layers=1, ffn_dim=16, make_self_attn=make_attention
         )

@@ -1,5 +1,7 @@
 """One constructor call, or more, for every public module of regard; `factory` is `device=` and `dtype=`."""
 
+from torch import nn
+
 from regard import attention as a
 from regard import models
 from regard.attention import projected
@@ -92,6 +94,18 @@ BUILD = {
     "Location": lambda **f: a.Location(4, 9, **f),
     "MaxPool": plain(a.MaxPool),
     "MultiHead": lambda **f: a.MultiHead(12, 6, 2, **f),
+    "MultiHead, all options": lambda **f: a.MultiHead(
+        12,
+        4,
+        2,
+        head_dim=5,
+        value_head_dim=2,
+        query_dim=7,
+        qk_norm=nn.RMSNorm,
+        add_bias_kv=True,
+        add_zero_attn=True,
+        **f,
+    ),
     "MultiHead with a score": lambda **f: a.MultiHead(12, 3, score=a.Additive(4, 4, 5, **f), dropout=0.1, **f),
     "PermutedWeights": plain(lambda: PermutedWeights(a.softmax)),
     "RelativeBias": lambda **f: a.RelativeBias(3, **f),
@@ -102,6 +116,8 @@ BUILD = {
     "SigmoidSum": plain(a.SigmoidSum),
     "Sinusoidal": plain(lambda: a.Sinusoidal(8)),
     "StraightThrough": plain(lambda: a.StraightThrough(a.Sample())),
+    "SoftCap": lambda **f: a.SoftCap(a.Bilinear(4, 6, **f), 2.0),
+    "WithSink": lambda **f: a.WithSink(a.softmax, 3, **f),
     "SumScore": lambda **f: SumScore(a.Bilinear(4, 4, **f), a.RelativeBias(3, **f)),
     "Temperature": plain(lambda: a.Temperature(0.5)),
     "TopK": plain(lambda: a.TopK(3)),
@@ -164,4 +180,4 @@ BUILD = {
     "HardCaptionLoss": plain(sequence_loss.HardCaptionLoss),
 }
 # Modules whose parameters are all those of modules that the caller passes.
-WITHOUT_OWN_PARAMETERS = {a.Attention, a.LocalM, a.Rotary, ScaledScore, SumScore}
+WITHOUT_OWN_PARAMETERS = {a.Attention, a.LocalM, a.Rotary, a.SoftCap, ScaledScore, SumScore}

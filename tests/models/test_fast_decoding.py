@@ -201,8 +201,16 @@ def test_when_fusing_is_possible():
         for make_self_attn in (
             lambda: MultiHead(16, 4, num_kv_heads=2),
             lambda: MultiHead(16, 4, normalize=lambda scores: softmax(scores)),
+            lambda: MultiHead(16, 4, head_dim=6),
+            lambda: MultiHead(16, 4, value_head_dim=2),
+            lambda: MultiHead(16, 4, qk_norm=nn.RMSNorm),
+            lambda: MultiHead(16, 4, add_bias_kv=True),
+            lambda: MultiHead(16, 4, add_zero_attn=True),
+            lambda: MultiHead(16, 4, out_bias=False),
         ):
-            assert state_type(test_transformer.small(make_self_attn=make_self_attn)) is TransformerDecoderState
+            other = test_transformer.small(make_self_attn=make_self_attn)
+            assert state_type(other) is TransformerDecoderState
+            laws.steps_equal_forward(other)
         assert (
             state_type(test_transformer.small(make_self_attn=lambda: MultiHead(16, 4, dropout=0.2)))
             is FusedDecoderState

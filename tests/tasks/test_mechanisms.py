@@ -48,9 +48,9 @@ def train_one_step(*words):
 def test_all_mechanisms_of_the_catalogue_can_be_trained():
     """A score or normalizer that is listed can be named, save those that are parts of others."""
     listed = {entry.name for entry in MECHANISMS if entry.kind == "score"}
-    assert listed == set(SCORES)
+    assert listed - set(SCORES) == {"SoftCap"}
     listed = {entry.name for entry in MECHANISMS if entry.kind == "normalizer"}
-    assert listed - set(NORMALIZERS) == {"Dropout", "GaussianWindow"}
+    assert listed - set(NORMALIZERS) == {"Dropout", "WithSink", "GaussianWindow"}
 
 
 @pytest.mark.parametrize("name", names_of("score"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from regard.attention import Additive, Attention, Boxcar, Constant, MultiHead, causal, sparsemax
+from regard.errors import UnsupportedError
 from regard.viewing import pages
 from regard.viewing.pages import AttentionTrace, MemoryPageData, NextToken, TokenizedSentence, TranslationPageData
 from regard.viewing.pages import page as page_module
@@ -159,10 +160,11 @@ def test_a_page_is_saved_and_displayed(tmp_path):
         page.save(tmp_path / "x.pdf")
 
 
+@pytest.mark.parametrize("sizes", [{}, {"head_dim": 4, "value_head_dim": 3, "query_dim": 16, "key_dim": 16}])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("mask", [None, causal()])
-def test_a_trace_ends_with_the_output_of_the_layer(kv_heads, mask):
-    heads, x = MultiHead(16, 4, kv_heads), torch.randn(6, 16)
+def test_a_trace_ends_with_the_output_of_the_layer(kv_heads, mask, sizes):
+    heads, x = MultiHead(12 if sizes else 16, 4, kv_heads, **sizes), torch.randn(6, 16)
     torch.nn.init.normal_(heads.k_proj.bias)
     trace = AttentionTrace.build(heads, x, list("abcdef"), mask)
     output = heads(x, mask=mask)
@@ -191,6 +193,12 @@ def test_a_trace_of_another_attention_names_its_parts():
     assert [stage["name"] for stage in stages] == ["input", "plain", "scores", "weights", "sum"]
     assert AttentionTrace.build(Attention(Constant()), x, ["a", "b", "c"]).score == "Constant"
     assert AttentionTrace.build(Attention(Boxcar(1.0)), x, ["a", "b", "c"]).normalize == "kernel_sum"
+
+
+@pytest.mark.parametrize("options", [{"qk_norm": torch.nn.RMSNorm}, {"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_a_trace_refuses_operations_that_it_does_not_show(options):
+    with pytest.raises(UnsupportedError, match="shows no qk_norm and no extra keys"):
+        AttentionTrace.build(MultiHead(8, 2, **options), torch.randn(3, 8), list("abc"))
 
 
 def test_a_trace_has_no_dropout():

@@ -20,17 +20,21 @@ from regard.attention._common import is_transformed
 __all__ = ["entmax_weights"]
 
 
-def _threshold_weights(z: Tensor, t: Tensor, alpha: float) -> Tensor:
+Alpha = float | Tensor  # a tensor is (*batch, queries, 1)
+
+
+def _threshold_weights(z: Tensor, t: Tensor, alpha: Alpha) -> Tensor:
     """max(z + t, 0)^q with q = 1 / (alpha - 1)."""
-    if alpha == 2:
-        return (z + t).clamp_(min=0)
-    if alpha == 1.5:
-        return (z + t).clamp_(min=0).square_()
+    if not isinstance(alpha, Tensor):
+        if alpha == 2:
+            return (z + t).clamp_(min=0)
+        if alpha == 1.5:
+            return (z + t).clamp_(min=0).square_()
     # As t^q (1 + z/t)^q: near alpha = 1, where q is large, z + t would round z away.
     return (z / t).clamp_(min=-1).log1p_().add_(t.log()).mul_(1 / (alpha - 1)).exp_()
 
 
-def _bisect(z: Tensor, alpha: float) -> Tensor:
+def _bisect(z: Tensor, alpha: Alpha) -> Tensor:
     """t = exp((alpha - 1) u) with -log n <= u <= 0, bisected until u is exact."""
     step = torch.full_like(z[..., :1], z.shape[-1]).log_()
     u = -step
@@ -66,7 +70,7 @@ def _as_double(tensor: Tensor) -> Tensor:
     return tensor if tensor.device.type == "mps" else tensor.double()  # Apple's GPUs have no float64
 
 
-def _solve_from_boundary(z: Tensor, alpha: float, steps: int) -> Tensor:
+def _solve_from_boundary(z: Tensor, alpha: Alpha, steps: int) -> Tensor:
     """The weights for alpha > 2, where they are steep near 0: t is measured from the last key with a weight, b.
 
     w_i = (z_i - z_b + p^(alpha - 1))^q, and p is the weight of b itself. A key is in the support where the keys before
@@ -127,13 +131,20 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
     return weighted - ratio * mean, None
 
 
-def _backward_from_boundary(weights: Tensor, grad: Tensor, alpha: float) -> Tensor:
-    """The same for alpha > 2, where r grows without limit towards 0: relative to the key b with the smallest weight."""
-    smallest = weights.detach().masked_fill(weights <= 0, torch.inf).argmin(-1, keepdim=True)
-    relative = grad - grad.gather(-1, smallest)
+def _relative_powers(weights: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
+    """r / r_b, which is at most 1, and the key b with the largest r: for alpha > 2 that with the smallest weight."""
+    base = weights.detach().masked_fill(weights <= 0, torch.inf).argmin(-1, keepdim=True)
+    if isinstance(alpha, Tensor):
+        base = torch.where(alpha > 2, base, weights.detach().argmax(-1, keepdim=True))
+    return torch.where(weights > 0, weights / weights.gather(-1, base), 1.0).pow(2 - alpha) * (weights > 0), base
+
+
+def _backward_from_boundary(weights: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
+    """The same for alpha > 2, where r grows without limit towards 0, and for any: relative to the key b."""
+    share, base = _relative_powers(weights, alpha)
+    relative = grad - grad.gather(-1, base)
     support = (weights > 0) & (relative != 0)
     weighted = torch.where(support, weights, 1.0).pow(2 - alpha) * relative * support
-    share = torch.where(weights > 0, weights / weights.gather(-1, smallest), 1.0).pow(2 - alpha) * (weights > 0)
     return weighted - share * (weighted.sum(-1, keepdim=True) / share.sum(-1, keepdim=True))
 
 
@@ -174,12 +185,93 @@ class _TransformableEntmax(torch.autograd.Function):
         return _TransformableEntmax.apply(scores.movedim(axes[0], 0), alpha), 0
 
 
-def entmax_weights(scores: Tensor, alpha: float) -> Tensor:
+# ---- a tensor of alphas, with a gradient
+
+
+@torch.library.custom_op("regard::entmax_rows", mutates_args=())
+def _entmax_rows(scores: Tensor, alpha: Tensor) -> Tensor:
+    wide, alpha = _as_double(scores), _as_double(alpha)
+    z = (wide - wide.amax(-1, keepdim=True)).mul_(alpha - 1)
+    weights = _threshold_weights(z, _bisect(z, alpha.clamp(max=2)), alpha.clamp(max=2))
+    if not z.is_cpu or (alpha > 2).any():  # reading a value would make a GPU wait
+        weights = torch.where(alpha > 2, _solve_from_boundary(z, alpha.clamp(min=2), 52), weights)
+    return weights.div_(weights.sum(-1, keepdim=True)).to(scores.dtype)
+
+
+@_entmax_rows.register_fake
+def _(scores: Tensor, alpha: Tensor) -> Tensor:
+    return torch.empty_like(scores)
+
+
+def _setup_rows_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1], output)
+
+
+def _rows_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+    alpha, weights = (_as_double(tensor) for tensor in ctx.saved_tensors)
+    wide = _as_double(grad)
+    slope = (_differentiate_alpha(weights, alpha) * wide).sum(-1, keepdim=True) if ctx.needs_input_grad[1] else None
+    return _backward_from_boundary(weights, wide, alpha).to(grad.dtype), None if slope is None else slope.to(grad.dtype)
+
+
+def _differentiate_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
+    """dw / dalpha = ((w - p) / (alpha - 1) - w log w + p sum_j w_j log w_j) / (alpha - 1), p = w^(2 - alpha) / sum.
+
+    Near alpha = 1, where w - p vanishes, the difference comes from expm1.
+
+    Reference: Correia, Niculae and Martins (2019), arXiv 1909.00015, proposition 1.
+    """
+    support, excess = weights > 0, alpha - 1
+    share = _relative_powers(weights, alpha)[0]
+    skewed = share / share.sum(-1, keepdim=True)
+    logs = torch.where(support, weights, 1.0).log()
+    small = torch.expm1(-excess.clamp(max=1) * logs) / excess
+    mean = (weights * small).sum(-1, keepdim=True)
+    difference = torch.where(alpha <= 2, weights * (mean - small) / (1 + excess * mean), (weights - skewed) / excess)
+    entropy = (weights * logs).sum(-1, keepdim=True)
+    return (difference - weights * logs + skewed * entropy) / excess
+
+
+_entmax_rows.register_autograd(_rows_backward, setup_context=_setup_rows_context)
+
+
+class _TransformableEntmaxRows(torch.autograd.Function):
+    """The same for torch.func and forward mode."""
+
+    @staticmethod
+    def forward(scores: Tensor, alpha: Tensor) -> Tensor:
+        return _entmax_rows(scores, alpha)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        _setup_rows_context(ctx, inputs, output)
+        ctx.save_for_forward(inputs[1], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
+        return _rows_backward(ctx, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, scores_tangent: Tensor, alpha_tangent: Tensor) -> Tensor:
+        alpha, weights = (_as_double(tensor) for tensor in ctx.saved_tensors)
+        change = _backward_from_boundary(weights, _as_double(scores_tangent), alpha)
+        return (change + _differentiate_alpha(weights, alpha) * _as_double(alpha_tangent)).to(scores_tangent.dtype)
+
+    @staticmethod
+    def vmap(info: Any, axes: tuple[int | None, int | None], *tensors: Tensor) -> tuple[Tensor, int]:
+        batched = [
+            tensor.expand(info.batch_size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
+            for tensor, axis in zip(tensors, axes, strict=True)
+        ]
+        return _TransformableEntmaxRows.apply(*batched), 0
+
+
+def entmax_weights(scores: Tensor, alpha: Alpha) -> Tensor:
     """The weights of `Entmax(alpha)` for rows with a visible key.
 
     Args:
         scores: the masked scores
-        alpha: above 1
+        alpha: above 1; a tensor broadcasts to (*batch, queries, 1)
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
@@ -189,6 +281,8 @@ def entmax_weights(scores: Tensor, alpha: float) -> Tensor:
         >>> entmax_weights(torch.tensor([[1.0, 0.5, -1.0]]), 2.0).tolist()
         [[0.75, 0.25, 0.0]]
     """
-    if is_transformed() and not torch.compiler.is_compiling():
-        return _TransformableEntmax.apply(scores, alpha)
-    return _entmax(scores, alpha)
+    is_opaque = not is_transformed() or torch.compiler.is_compiling()
+    if not isinstance(alpha, Tensor):
+        return _entmax(scores, alpha) if is_opaque else _TransformableEntmax.apply(scores, alpha)
+    rows = alpha.to(scores).expand(*scores.shape[:-1], 1)
+    return _entmax_rows(scores, rows) if is_opaque else _TransformableEntmaxRows.apply(scores, rows)

@@ -1,18 +1,24 @@
 """Sparse normalizers: most keys get weight 0 exactly, or all but one (hardmax, Sample, StraightThrough, Gumbel)."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention._common import upcast_half
+from regard.attention.module import Device, Dtype
 from regard.attention.normalizers import base
 from regard.attention.normalizers.base import Normalizer, Number, Scores, Weights, masked_normalizer
 from regard.attention.normalizers.basic import divide_by_temperature, softmax
 from regard.attention.normalizers.entmax import entmax_weights
 from regard.attention.normalizers.wrappers import NormalizerWrapper, as_masked_normalizer
-from regard.errors import UsageError
+from regard.errors import ShapeError, UsageError
 
 __all__ = ["Entmax", "Gumbel", "Sample", "StraightThrough", "entmax15", "hardmax", "sparsemax"]
+
+MIN_EXCESS = 1e-6
+"""A learned alpha stays this far above 1: closer to it, float32 would round it to 1."""
 
 
 @masked_normalizer
@@ -65,28 +71,66 @@ class Entmax(Normalizer):
         w_i = max((alpha - 1) s_i - tau, 0)^(1 / (alpha - 1))
 
     Args:
-        alpha: 1 or more; the larger, the sparser
+        alpha: 1 or more, the larger, the sparser; or a tensor above 1 that broadcasts to (*batch, queries, 1), such as
+            (heads, 1, 1), with a gradient if it requires one
+        learned: whether alpha is trained, from this value above 1; it is 1 + exp(log_excess) and at least 1.000001
+        device: the device of a learned alpha
+        dtype: the dtype of a learned alpha
 
     Shape: scores (*batch, queries, keys), -inf for hidden keys -> weights of the same shape
 
     Reference: Peters, Niculae and Martins (2019), arXiv 1905.05702; Blondel, Martins and Niculae (2019), arXiv
-        1805.09717.
+        1805.09717; a learned alpha: Correia, Niculae and Martins (2019), arXiv 1909.00015.
 
     Example:
         >>> Entmax(2)(torch.tensor([[1.0, 0.5, -1.0, -torch.inf]])).tolist()
         [[0.75, 0.25, 0.0, 0.0]]
+        >>> Entmax(torch.tensor([[2.0], [1.5]]))(torch.tensor([[1.0, 0.5, -1.0], [1.0, 1.0, -2.0]])).tolist()
+        [[0.75, 0.25, 0.0], [0.5, 0.5, 0.0]]
     """
 
-    repr_settings = ("alpha",)
-
-    def __init__(self, alpha: Number) -> None:
+    def __init__(
+        self, alpha: Number | Tensor, learned: bool = False, *, device: Device = None, dtype: Dtype = None
+    ) -> None:
         super().__init__()
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 1 <= alpha < float("inf"):
+        if isinstance(alpha, Tensor):
+            if alpha.dim() and alpha.shape[-1] != 1:
+                raise ShapeError(
+                    f"Entmax: alpha must be a number or (*batch, queries, 1), got {tuple(alpha.shape)}; write "
+                    "alpha[..., None] for one of each query"
+                )
+        elif isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 1 <= alpha < float("inf"):
             raise UsageError(f"Entmax: alpha must be a number, 1 (softmax) or more, not {alpha!r}")
-        self.alpha = float(alpha)
+        if learned:
+            initial = torch.as_tensor(alpha, dtype=torch.float64).detach()
+            if not ((initial > 1 + MIN_EXCESS) & initial.isfinite()).all():
+                raise UsageError(f"Entmax: a learned alpha must start above {1 + MIN_EXCESS}, not at {alpha}")
+            self._initial = (initial - 1 - MIN_EXCESS).log().tolist()
+            self.log_excess = nn.Parameter(torch.empty(initial.shape, device=device, dtype=dtype))
+            self._init_parameters()
+        else:
+            base.store_setting(self, "fixed_alpha", alpha if isinstance(alpha, Tensor) else float(alpha))
+        self.learned = learned
+
+    def _init_parameters(self) -> None:
+        if "log_excess" in self._parameters:
+            with torch.no_grad():
+                self.log_excess.copy_(torch.tensor(self._initial))
+
+    @property
+    def alpha(self) -> Any:
+        """The current alpha: a number, or a tensor if it is learned or one of several."""
+        return 1 + MIN_EXCESS + self.log_excess.exp() if self.learned else self.fixed_alpha
 
     def compute_weights(self, scores: Tensor) -> Tensor:
-        return torch.softmax(scores, -1) if self.alpha == 1 else entmax_weights(scores, self.alpha)
+        alpha = self.alpha
+        is_softmax = not isinstance(alpha, Tensor) and alpha == 1
+        return torch.softmax(scores, -1) if is_softmax else entmax_weights(scores, alpha)
+
+    def extra_repr(self) -> str:
+        alpha = self.alpha
+        displayed = f"tensor{tuple(alpha.shape)}" if isinstance(alpha, Tensor) else alpha
+        return f"alpha={displayed}{', learned=True' if self.learned else ''}"
 
 
 # ---- one key: the best one, or a sample

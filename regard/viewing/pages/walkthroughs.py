@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention import Attention, Dropout, Mask, MultiHead, ScaledDot, attend
 from regard.attention.equation import default_normalizer
-from regard.errors import ShapeError, UsageError
+from regard.errors import ShapeError, UnsupportedError, UsageError
 from regard.viewing import _arrays as arrays
 from regard.viewing.pages.page import HtmlPage
 
@@ -83,8 +83,7 @@ class AttentionTrace:
         q = k = v = x[None]
         if isinstance(attention, MultiHead):
             matrices |= _projection_matrices(attention)
-            projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-            q, k, v = (_split_heads(attention, project(x)) for project in projections)
+            q, k, v = (_split_heads(attention, name, _projection(attention, name)(x)) for name in "qkv")
         normalize = _eval_normalizer(attention)
         output = attend(q, k, v, mask, score=attention.score, normalize=normalize)
         matrices |= {"q": q, "k": k, "v": v}
@@ -292,25 +291,33 @@ def _same_cell_rule(operation: str, source: str) -> Stage:
 def _validate_walkthrough(attention: Any, x: Tensor, tokens: Sequence[str]) -> None:
     if not isinstance(attention, (MultiHead, Attention)):
         raise TypeError(f"attention_walkthrough expects a MultiHead or an Attention, got {type(attention).__name__}.")
+    if isinstance(attention, MultiHead) and (attention.q_norm is not None or attention.num_extra_keys):
+        raise UnsupportedError("attention_walkthrough shows no qk_norm and no extra keys, which this MultiHead has.")
     if x.dim() != 2 or len(x) != len(tokens):
         raise ShapeError(f"attention_walkthrough expects x ({len(tokens)} tokens, dim), got {tuple(x.shape)}.")
     if not 1 <= len(tokens) <= MAX_TOKENS:
         raise UsageError(f"attention_walkthrough supports 1 to {MAX_TOKENS} tokens, got {len(tokens)}.")
 
 
-def _split_heads(attention: MultiHead, rows: Tensor) -> Tensor:
+def _projection(attention: MultiHead, name: str) -> nn.Linear:
+    return {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj}[name]
+
+
+def _split_heads(attention: MultiHead, name: str, rows: Tensor) -> Tensor:
     """(rows, heads x dim) as (heads, rows, dim); keys and values that heads share are repeated."""
-    heads = rows.unflatten(-1, (-1, attention.head_dim)).transpose(-3, -2)
+    num_heads = attention.num_heads if name == "q" else attention.num_kv_heads
+    heads = rows.unflatten(-1, (num_heads, -1)).transpose(-3, -2)
     return heads.repeat_interleave(attention.num_heads // len(heads), 0)
 
 
 def _projection_matrices(attention: MultiHead) -> dict[str, Tensor]:
     """The projections of each head as matrices that multiply rows, and their biases as rows."""
     matrices = {}
-    for name, layer in (("q", attention.q_proj), ("k", attention.k_proj), ("v", attention.v_proj)):
-        matrices[f"w{name}"] = _split_heads(attention, layer.weight.mT)
+    for name in "qkv":
+        layer = _projection(attention, name)
+        matrices[f"w{name}"] = _split_heads(attention, name, layer.weight.mT)
         if layer.bias is not None:
-            matrices[f"b{name}"] = _split_heads(attention, layer.bias[None])
+            matrices[f"b{name}"] = _split_heads(attention, name, layer.bias[None])
     matrices["wo"] = attention.out_proj.weight.mT
     if attention.out_proj.bias is not None:
         matrices["bo"] = attention.out_proj.bias[None]
