@@ -18,7 +18,8 @@ from regard.errors import UsageError
 
 __all__ = [
     "ACTIVATIONS", "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell",
-    "Lengths", "Logits", "MakeModule", "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "require_choice", "untie",
+    "Lengths", "Logits", "MakeModule", "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding",
+    "require_choice", "untie",
 ]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold

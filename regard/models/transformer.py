@@ -110,7 +110,8 @@ class Transformer(ResettableModule):
         self.encoder = TransformerEncoder(embed_dim, num_heads, num_layers=num_encoder_layers, **options)
         options |= {"make_cross_attn": make_cross_attn}
         self.decoder = TransformerDecoder(embed_dim, num_heads, num_layers=num_decoder_layers, **options)
-        embed_options = {"make_positions": make_positions, "scale": embed_scale, "make_norm": make_embed_norm, **factory}
+        embed_options = {"make_positions": make_positions, "make_norm": make_embed_norm, **factory}
+        embed_options |= {"scale": embed_scale}
         self.src_embed = self.tgt_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, **embed_options)
         if tie_embeddings != "all":
             self.tgt_embed = TokenEmbedding(tgt_vocab_size, embed_dim, dropout, **embed_options)

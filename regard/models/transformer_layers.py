@@ -148,8 +148,8 @@ class TransformerDecoder(ResettableModule):
         embed_dim: size of the vectors
         num_heads: attention heads of each layer
         num_layers: number of layers
-        ffn_dim, dropout, norm_first, make_self_attn, make_cross_attn, make_feed_forward, make_norm, device, dtype: as in
-            `TransformerDecoderLayer`
+        ffn_dim, dropout, norm_first, make_self_attn, make_cross_attn, make_feed_forward, make_norm, device, dtype: as
+            in `TransformerDecoderLayer`
 
     Shape: x (batch, tgt_len, embed_dim), memory (batch, src_len, embed_dim) -> (batch, tgt_len, embed_dim) and one
         `AttentionOutput` per layer
