@@ -58,7 +58,8 @@ class Transformer(ResettableModule):
             None for no positions, as with a score that depends on distances; `Sinusoidal(embed_dim)` if None
         make_feed_forward: returns the feed-forward network of a layer; `FeedForward(embed_dim, ffn_dim)` if None
         make_norm: returns a normalization; `nn.LayerNorm(embed_dim)` if None
-        make_embed_norm: returns the normalization of embeddings, as in BART; without it, there is none
+        make_embed_norm: returns the normalization of embeddings, as in BART; without it, there is none. With it, both
+            languages have positions and norms of their own, also if their embeddings are shared
         embed_scale: factor of the embeddings before positions are added; sqrt(embed_dim) if None
         output_bias: whether `lm_head` has a bias
         device, dtype: of the parameters, as in PyTorch; what the functions `make_*` return has its own
@@ -113,7 +114,7 @@ class Transformer(ResettableModule):
         embed_options = {"make_positions": make_positions, "make_norm": make_embed_norm, **factory}
         embed_options |= {"scale": embed_scale}
         self.src_embed = self.tgt_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, **embed_options)
-        if tie_embeddings != "all":
+        if tie_embeddings != "all" or make_embed_norm is not None:
             self.tgt_embed = TokenEmbedding(tgt_vocab_size, embed_dim, dropout, **embed_options)
         self.lm_head = nn.Linear(embed_dim, tgt_vocab_size, bias=output_bias, **factory)
         self._init_parameters()
@@ -129,6 +130,8 @@ class Transformer(ResettableModule):
             nn.init.xavier_uniform_(self.lm_head.weight)
         else:
             self.lm_head.weight = self.tgt_embed.weight
+        if self.tie_embeddings == "all":
+            self.src_embed.weight = self.tgt_embed.weight
 
     def forward(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Logits:
         """Logits of the next token after each target token."""
