@@ -13,7 +13,7 @@ from regard import errors
 from regard.export import ctranslate2, onnx
 from regard.export.folder import CARD_FACTS, CARD_FILE, model_card, new_export_folder, read_record
 from regard.tasks import registry
-from regard.tasks.loading import load_predictor
+from regard.tasks.loading import load, load_predictor
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
@@ -34,7 +34,7 @@ def export(
     """Write the model of a run into a new folder, which does not need the run.
 
     Args:
-        folder: of the run, or of an export to safetensors
+        folder: of the run, of an export to safetensors, or of a Marian checkpoint of Hugging Face
         to: "ctranslate2", "onnx" or "safetensors"
         out: the new folder
         quantize: "int8" for the weights of matrix products in eight bits
@@ -52,6 +52,8 @@ def export(
         raise errors.ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
     if quantize and to == "safetensors":
         raise errors.ConfigError("safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx")
+    if registry.is_checkpoint(folder):
+        return _export_checkpoint(Path(folder), to, Path(out), quantize, weights)
     source, run, state_dict, path = _open_source(Path(folder), weights)
     predictor, recipe = load_predictor(source, run, state_dict, path), registry.get_recipe(source["recipe"])
     if to != "safetensors" and not isinstance(predictor, Translator):
@@ -71,6 +73,24 @@ def export(
         shutil.copytree(run.processor, partial / run.processor.name)
         (partial / CARD_FILE).write_text(model_card(record, Path(out).resolve().name), encoding="utf-8")
     return Path(out)
+
+
+def _export_checkpoint(
+    folder: Path, to: str, out: Path, quantize: str | None, weights: str | Path | None
+) -> Path:
+    """As `export`, for a checkpoint of Hugging Face."""
+    if to not in MODEL_WRITERS:
+        raise errors.ExportError(f"{folder} is a checkpoint of Hugging Face already: copy the folder")
+    predictor, source = load(folder, weights=weights), registry.open_record(folder)
+    facts = {name: None for name in CARD_FACTS} | {"processor": predictor.processor.describe()}
+    record = {"to": to, "quantize": quantize, **{name: source[name] for name in ("task", "recipe", "config")}, **facts}
+    with new_export_folder(out, record) as partial:
+        MODEL_WRITERS[to](predictor, partial, quantize)
+        processor = RunFolder(partial).processor
+        processor.mkdir()
+        predictor.processor.save(processor)
+        (partial / CARD_FILE).write_text(model_card(record, out.resolve().name), encoding="utf-8")
+    return out
 
 
 def open_export(folder: str | Path, engine: str | None = None, device: str = "cpu") -> Any:

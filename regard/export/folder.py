@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard._version import __version__
 from regard.attention import MultiHead, ScaledDot, Sinusoidal, softmax
 from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFormatError, RunNotFoundError, UsageError
 from regard.files import add_checksum, check_files, checksums_of, read_json, storage_errors, sync_folder, write_json
 from regard.models import Transformer
-from regard.models.layers import TokenEmbedding
+from regard.models.layers import FeedForward, TokenEmbedding
 from regard.tasks.registry import EXPORT_FILE as RECORD_FILE
 
 __all__ = [
@@ -193,7 +193,7 @@ def position_table(embedding: TokenEmbedding, num_positions: int) -> Tensor:
 
 
 def check_exportable(model: Transformer, engine: str) -> None:
-    """Raise ExportError for a Transformer with other parts than those of Vaswani et al. (2017).
+    """Raise ExportError for a Transformer with other parts than those of Vaswani et al. (2017) and of Marian.
 
     Args:
         model: the model
@@ -206,6 +206,14 @@ def check_exportable(model: Transformer, engine: str) -> None:
                 f"{engine} takes Transformers whose heads have scaled dot products, softmax and their own keys;"
                 " this one has another attention: use it with PyTorch, or export it to safetensors"
             )
+    is_gated = any(module.linear3 is not None for module in model.modules() if isinstance(module, FeedForward))
+    if is_gated or any(isinstance(module, nn.RMSNorm) for module in model.modules()):
+        raise ExportError(
+            f"{engine} takes Transformers with layer norm and feed-forward networks without gates, and this one has"
+            " others: use it with PyTorch, or export it to safetensors"
+        )
+    if any(embedding.norm is not None for embedding in (model.src_embed, model.tgt_embed)):
+        raise ExportError(f"{engine} takes Transformers without norm of embeddings; use this one with PyTorch")
     if not all(type(embedding.positions) is Sinusoidal for embedding in (model.src_embed, model.tgt_embed)):
         raise ExportError(
             f"{engine} takes Transformers with sinusoidal positions, and this one has others: use it with PyTorch,"

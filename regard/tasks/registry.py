@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPORT_FILE", "RECIPES", "RECORD_FORMAT", "TASKS", "NoOptions", "Recipe", "TaskEntry", "cache_records",
-    "check_processor", "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_export", "list_verbs",
+    "check_processor", "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_checkpoint", "is_export", "list_verbs",
     "make_config", "make_recipe", "open_record", "read_record", "recipe_name",
 ]  # fmt: skip
 
@@ -336,11 +336,21 @@ def is_export(folder: str | Path) -> bool:
     return (Path(folder) / EXPORT_FILE).is_file()
 
 
+def is_checkpoint(folder: str | Path) -> bool:
+    """Whether a folder is a checkpoint of Hugging Face: it has a config.json, and is neither a run nor an export.
+
+    Args:
+        folder: the folder
+    """
+    folder = Path(folder)
+    return (folder / "config.json").is_file() and not (is_export(folder) or (folder / "run.json").is_file())
+
+
 def open_record(folder: str | Path) -> dict[str, Any]:
     """The record of a run, or of an exported model, whose files are compared with their checksums.
 
     Args:
-        folder: of the run or of the exported model
+        folder: of the run, of the exported model or of a checkpoint of Hugging Face
     """
     records = _RECORDS.get()
     if records is not None and (record := records.get(Path(folder))) is not None:
@@ -349,6 +359,10 @@ def open_record(folder: str | Path) -> dict[str, Any]:
         from regard import export  # it imports torch, and this package
 
         record = export.read_record(folder)
+    elif is_checkpoint(folder):
+        from regard.tasks import pretrained  # it imports torch
+
+        record = pretrained.make_checkpoint_record(folder)
     else:
         record = read_record(RunFolder.open(folder))
     if records is not None:

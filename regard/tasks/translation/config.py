@@ -160,6 +160,9 @@ class TranslationConfig(TrainingConfig):
     # decoding
     beam_size: int = option(5, "beam size; 1 is greedy search", ge=1)
     length_penalty: float = option(1.0, "values above 0 prefer longer translations", ge=0)
+    length_penalty_type: Literal["wu", "power"] = option(
+        "wu", "formula of the length penalty: that of Wu et al. (2016), or a power of the length as in transformers"
+    )
     bleu_tokenizer: BleuTokenizer = option(
         "auto",
         "tokenizer of BLEU; auto: zh if the target language of language_pair is Chinese, char if it is ja, ko or th,"
