@@ -33,6 +33,7 @@ class Target(str, Enum):
     ctranslate2 = "ctranslate2"
     onnx = "onnx"
     safetensors = "safetensors"
+    transformers = "transformers"
 
 
 class Quantization(str, Enum):
@@ -43,7 +44,7 @@ class Quantization(str, Enum):
 
 def export(
     run: Run,
-    to: Annotated[Target, typer.Option(help="The inference engine; safetensors: weights with a model card.")],
+    to: Annotated[Target, typer.Option(help="The engine or library; safetensors: weights of regard.")],
     out: Annotated[Path, typer.Option(help="The new folder.")],
     quantize: Annotated[Quantization | None, typer.Option(help="Smaller weights, of eight bits.")] = None,
     weights: Annotated[
@@ -58,6 +59,8 @@ def export(
     Example: regard export runs/en-de --to onnx --quantize int8 --out en-de-int8
 
     Example: regard translate en-de-int8 "A dog runs."
+
+    Example: regard export runs/en-de --to transformers --out en-de-hf
     """
     from regard.export import export as export_run
 

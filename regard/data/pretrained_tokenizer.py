@@ -172,9 +172,7 @@ def _read_word_pieces(path: Path) -> str:
         settings = read_json(config)
     tokens = path.read_text(encoding="utf-8").splitlines()
     unknown = str(settings.get("unk_token", "[UNK]"))
-    hub = HubTokenizer(
-        models.WordPiece({token: index for index, token in enumerate(tokens)}, unk_token=unknown)
-    )
+    hub = HubTokenizer(models.WordPiece({token: index for index, token in enumerate(tokens)}, unk_token=unknown))
     lowercase = bool(settings.get("do_lower_case", True))
     hub.normalizer = normalizers.BertNormalizer(
         lowercase=lowercase,
@@ -215,4 +213,3 @@ def load_marian(folder: Path, spm_name: str, tokens: Sequence[str], order: Seque
         order: these ids in the order of regard
     """
     return PretrainedTokenizer(read_sentencepiece(folder / spm_name), [tokens[index] for index in order])
-

@@ -36,8 +36,14 @@ USED_FILES = {
     "ctranslate2": ("processor/*", "*.bin", "*.json", "*.txt"),
     "onnx": ("processor/*", "*.onnx"),
     "safetensors": ("processor/*", "*.safetensors"),
+    "transformers": ("processor/*", "*.safetensors", "*config.json"),
 }
-TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
+TARGET_LIBRARIES = {
+    "ctranslate2": "CTranslate2",
+    "onnx": "ONNX Runtime",
+    "safetensors": "PyTorch",
+    "transformers": "transformers",
+}
 
 
 @contextlib.contextmanager

@@ -262,10 +262,11 @@ class FeedForward(ResettableModule):
     ):
         super().__init__()
         require_choice("FeedForward", "activation", activation, ACTIVATIONS)
-        self.activation, factory = activation, {"bias": bias, "device": device, "dtype": dtype}
-        self.linear1 = nn.Linear(embed_dim, ffn_dim, **factory)
-        self.linear2 = nn.Linear(ffn_dim, embed_dim, **factory)
-        self.linear3 = nn.Linear(embed_dim, ffn_dim, **factory) if gated else None
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
+        self.activation = activation
+        self.linear1 = nn.Linear(embed_dim, ffn_dim, bias, **factory)
+        self.linear2 = nn.Linear(ffn_dim, embed_dim, bias, **factory)
+        self.linear3 = nn.Linear(embed_dim, ffn_dim, bias, **factory) if gated else None
         self._init_parameters()
 
     def _init_parameters(self) -> None:

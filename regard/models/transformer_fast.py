@@ -53,7 +53,7 @@ class FusedDecoderLayer:
         feed_forward = cast(FeedForward, layer.feed_forward)
         self.linear1, self.linear2 = _fuse_linears(feed_forward.linear1), _fuse_linears(feed_forward.linear2)
         self.activation = torch.relu_ if feed_forward.activation == "relu" else ACTIVATIONS[feed_forward.activation]
-        self.norms = [_fuse_norm(norm) for norm in (layer.norm1, layer.norm2, layer.norm3)]
+        self.norms = [_fuse_norm(cast(nn.LayerNorm, norm)) for norm in (layer.norm1, layer.norm2, layer.norm3)]
 
 
 class FusedDecoder:

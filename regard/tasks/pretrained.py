@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face as predictors: `regard.load(folder)` and the commands take their folders as those of runs.
+"""Checkpoints of Hugging Face as predictors: `regard.load(folder)` and the commands take their folders like runs.
 
 The vocabulary is put into the order of regard, whose special tokens have the ids 0 to 3, so that searches, pages and
 exports need not know where a model comes from.
@@ -90,7 +90,7 @@ def _load_translator(checkpoint: Checkpoint, device: str) -> Translator:
         tokenizers.append(load_marian(folder, spm_name, tokens, orders[-1]))
     is_pad_excluded = bool(checkpoint.setting("renormalize_logits", False))
     reorder_vocabulary(model, orders[0], orders[1], is_pad_excluded)
-    processor = TranslationProcessor(*tokenizers)
+    processor = TranslationProcessor(source=tokenizers[0], target=tokenizers[1])
     return Translator(model.to(device), processor, _make_translation_config(checkpoint))
 
 
@@ -106,7 +106,7 @@ def _make_translation_config(checkpoint: Checkpoint) -> TranslationConfig:
     config, setting = checkpoint.config, checkpoint.setting
     path = checkpoint.folder / "tokenizer_config.json"
     languages = read_json(path) if path.is_file() else {}
-    pair = [languages.get(f"{side}_lang") for side in ("source", "target")]
+    pair = [str(languages.get(f"{side}_lang") or "") for side in ("source", "target")]
     is_shared = config.get("share_encoder_decoder_embeddings", True)
     return TranslationConfig(
         model="transformer",
@@ -120,7 +120,7 @@ def _make_translation_config(checkpoint: Checkpoint) -> TranslationConfig:
         tokenizer="unigram",
         vocab_size=config.get("vocab_size", 58101),
         max_length=config.get("max_position_embeddings", 1024) - 1,  # of the source, without its end
-        language_pair="-".join(pair) if all(isinstance(one, str) and one for one in pair) else None,
+        language_pair="-".join(pair) if all(pair) else None,
         beam_size=setting("num_beams", 1),
         length_penalty=float(setting("length_penalty", 1.0)),
         length_penalty_type="power",

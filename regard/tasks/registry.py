@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPORT_FILE", "RECIPES", "RECORD_FORMAT", "TASKS", "NoOptions", "Recipe", "TaskEntry", "cache_records",
-    "check_processor", "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_checkpoint", "is_export", "list_verbs",
-    "make_config", "make_recipe", "open_record", "read_record", "recipe_name",
+    "check_processor", "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_checkpoint", "is_export",
+    "list_verbs", "make_config", "make_recipe", "open_record", "read_record", "recipe_name",
 ]  # fmt: skip
 
 RECORD_FORMAT = 2  # of run.json

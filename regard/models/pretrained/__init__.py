@@ -95,11 +95,12 @@ def load_model(checkpoint: Checkpoint) -> Any:
     return model.eval()
 
 
-def to_transformers(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def to_transformers(model: nn.Module, max_positions: int = 1024) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The config.json and the weights of a model in the layout of `transformers`.
 
     Args:
         model: `Transformer` (Marian, Pegasus or BART), `Bert`, `BertForMaskedLM` or `CausalLM` (GPT-2)
+        max_positions: rows of a table of positions, where the model computes them and the layout has a table
 
     Returns:
         config.json without token ids, and the state dict. ExportError says what has no counterpart.
@@ -113,8 +114,8 @@ def to_transformers(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]
     """
     for family in dict.fromkeys(FAMILIES.values()):
         if isinstance(model, family.model_class) and family.describe is not None:
-            config = family.describe(model)
-            prepared = model if family.prepare is None else family.prepare(model)
+            prepared = model if family.prepare is None else family.prepare(model, max_positions)
+            config = family.describe(prepared)
             return config, write_weights(prepared, family.rules(prepared))
     raise ExportError(f"transformers has no counterpart of {type(model).__name__}; export it to safetensors")
 

@@ -33,7 +33,7 @@ class Family:
         harmless: patterns of fields of config.json that do not matter
         model_class: of the models that `describe` takes
         describe: from a model of regard to config.json; ExportError if it has no counterpart
-        prepare: changes weights before they are written
+        prepare: the model with the parts of the layout, for a number of positions
         verify: from the model and the weights of the checkpoint to what is wrong with them; empty if nothing is
     """
 
@@ -46,7 +46,7 @@ class Family:
     harmless: tuple[str, ...] = ()
     model_class: tuple[type[nn.Module], ...] = ()
     describe: Callable[[Any], Description] | None = None
-    prepare: Callable[[Any], nn.Module] | None = None
+    prepare: Callable[[Any, int], nn.Module] | None = None
     verify: Callable[[Any, Mapping[str, Tensor]], str] | None = None
 
     def complete_names(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

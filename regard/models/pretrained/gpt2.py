@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import deepcopy
 from typing import Any, cast
 
 from torch import nn
 
-from regard.attention import Learned
+from regard.attention import Learned, Sinusoidal
 from regard.errors import ExportError
 from regard.models.language_models import CausalLM
 from regard.models.layers import FeedForward
@@ -22,7 +23,6 @@ def _build(fields: ConfigFields, names: Collection[str]) -> CausalLM:
     fields.require("scale_attn_weights", (True,))
     fields.require("scale_attn_by_inverse_layer_idx", (False,))
     fields.require("add_cross_attention", (False,))
-    fields.require("tie_word_embeddings", (True,))
     fields.used.add("reorder_and_upcast_attn")  # another order of the same operations
     embed_dim, max_positions = fields.integer("n_embd", 768), fields.integer("n_positions", 1024)
     ffn_dim, eps = fields.integer("n_inner", 4 * embed_dim), float(fields.get("layer_norm_epsilon", 1e-5))
@@ -37,15 +37,16 @@ def _build(fields: ConfigFields, names: Collection[str]) -> CausalLM:
         make_norm=lambda: nn.LayerNorm(embed_dim, eps),
         make_positions=lambda: Learned(max_positions, embed_dim),
         embed_scale=1.0,
+        tie_embeddings=bool(fields.get("tie_word_embeddings", True)),
     )
 
 
 def _rules(model: nn.Module) -> list[Rule]:
     layer, theirs = r"decoder\.layers\.(\d+)", r"transformer.h.\1"
-    projections = ("q_proj", "k_proj", "v_proj")
+    projections, is_tied = ("q_proj", "k_proj", "v_proj"), cast(CausalLM, model).tie_embeddings
     return [
         Rule(r"embed\.weight", "transformer.wte.weight"),
-        Rule(r"lm_head\.weight", "transformer.wte.weight"),
+        Rule(r"lm_head\.weight", "transformer.wte.weight" if is_tied else "lm_head.weight"),
         Rule(r"embed\.positions\.table", "transformer.wpe.weight"),
         Rule(r"decoder\.norm", "transformer.ln_f"),
         *(
@@ -60,15 +61,16 @@ def _rules(model: nn.Module) -> list[Rule]:
 
 
 def _copies(model: nn.Module) -> Copies:
+    output = [(r"lm_head\.weight", "transformer.wte.weight")] if cast(CausalLM, model).tie_embeddings else []
     return [
-        (r"lm_head\.weight", "transformer.wte.weight"),
+        *output,
         (r"transformer\.h\.\d+\.attn\.(?:masked_)?bias", ""),  # the causal mask
     ]
 
 
 def _describe(model: CausalLM) -> Description:
     layers: list[Any] = list(model.decoder.layers)
-    is_gpt2 = isinstance(model.embed.positions, Learned) and model.embed.scale == 1.0 and model.tie_embeddings
+    is_gpt2 = isinstance(model.embed.positions, Learned) and model.embed.scale == 1.0
     norms = [model.decoder.norm, *(norm for layer in layers for norm in (layer.norm1, layer.norm2))]
     networks = [layer.feed_forward for layer in layers]
     if (
@@ -77,8 +79,8 @@ def _describe(model: CausalLM) -> Description:
         or any(network.linear3 is not None for network in networks)
     ):
         raise ExportError(
-            "transformers' gpt2 has learned positions, embeddings that are not scaled but shared with the output, and"
-            " layer norm before each sublayer, and this model has not; export it to safetensors, which regard loads"
+            "transformers' gpt2 has a table of positions, layer norm before each sublayer and no gates, and this model"
+            " has not; export it to safetensors, which regard loads"
         )
     check_standard_attention(model, "gpt2")
     activation = only_value("the activation", [network.activation for network in networks])
@@ -96,7 +98,24 @@ def _describe(model: CausalLM) -> Description:
         "resid_pdrop": layers[0].dropout.p,
         "embd_pdrop": model.embed.dropout.p,
         "attn_pdrop": 0.0,
+        "tie_word_embeddings": model.tie_embeddings,
     }
+
+
+def _prepare(model: CausalLM, max_positions: int) -> CausalLM:
+    """The model with its positions as a table, and with the scale of the embeddings in their weights."""
+    embed = model.embed
+    if not isinstance(embed.positions, Sinusoidal) and embed.scale == 1.0:
+        return model
+    model = deepcopy(model)
+    embed, scale = model.embed, model.embed.scale
+    if isinstance(embed.positions, Sinusoidal):
+        table = Learned(max_positions, embed.embedding_dim, device=embed.weight.device, dtype=embed.weight.dtype)
+        table.table.data = embed.positions.encoding(max_positions, dtype=embed.weight.dtype, device=embed.weight.device)
+        embed.positions = table
+    if scale != 1.0:
+        embed.weight, embed.scale, model.tie_embeddings = nn.Parameter(embed.weight.detach() * scale), 1.0, False
+    return model
 
 
 GPT2 = Family(
@@ -108,4 +127,5 @@ GPT2 = Family(
     heads=("lm_head.",),
     model_class=(CausalLM,),
     describe=_describe,
+    prepare=_prepare,
 )

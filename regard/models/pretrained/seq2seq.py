@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.attention import Learned, Sinusoidal
 from regard.errors import ExportError
@@ -114,11 +114,10 @@ def _verify(model: Transformer, weights: Mapping[str, Tensor]) -> str:
     if isinstance(positions := model.src_embed.positions, Sinusoidal):
         for stack in ("encoder", "decoder"):
             name = f"model.{stack}.embed_positions.weight"
-            if (table := weights.get(name)) is not None:
-                if table.shape[1] != positions.embed_dim or not torch.allclose(
-                    table, positions.encoding(len(table)), atol=1e-4
-                ):
-                    return f"{name} is not the table of sines and cosines that this model type has"
+            table = weights.get(name, positions.encoding(1))
+            is_wide = table.shape[1] == positions.embed_dim
+            if not (is_wide and torch.allclose(table, positions.encoding(len(table)), atol=1e-4)):
+                return f"{name} is not the table of sines and cosines that this model type has"
     return ""
 
 
@@ -182,12 +181,12 @@ def _describe(model: Transformer) -> Description:
     return config
 
 
-def _prepare(model: Transformer) -> Transformer:
+def _prepare(model: Transformer, max_positions: int) -> Transformer:
     """The model with an output bias, and with all sines before all cosines: positions come first as in Marian.
 
     A permutation of the features of the residual stream changes no logit.
     """
-    if model.lm_head.bias is None:
+    if model.lm_head._parameters["bias"] is None:
         model = deepcopy(model)
         model.lm_head.bias = nn.Parameter(torch.zeros(model.lm_head.out_features))
     positions = model.src_embed.positions
