@@ -7,8 +7,8 @@
 
 `attend` is the equation, `Attention` its module form; scores, masks and normalizers are in `regard.attention`. `train`
 trains a recipe, `load` opens the model of a run, `from_pretrained` a checkpoint of Hugging Face, and `watch` collects
-the weights of every attention inside a model. Importing regard does not import torch: names are loaded when they are first
-used.
+the weights of every attention inside a model. Importing regard does not import torch: names are loaded when they are
+first used.
 
 >>> import torch, regard
 >>> output = regard.attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
