@@ -121,7 +121,7 @@ def model_card(record: Mapping[str, Any], name: str) -> str:
         the text of README.md
     """
     config = record["config"]
-    extra = "" if record["to"] == "safetensors" else "[export]"
+    extra = {"safetensors": "", "transformers": "[transformers]"}.get(record["to"], "[export]")
     quantization = "" if record["quantize"] is None else f" with {record['quantize']} weights"
     unused = UNUSED_CARD_OPTIONS.get(config.get("model"), ())
     rows = [(key, config[key]) for key in CARD_OPTIONS if config.get(key) is not None and key not in unused]

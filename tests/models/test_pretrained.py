@@ -152,7 +152,7 @@ def test_fused_decoding_of_learned_positions_ends_with_the_table(tmp_path):
         state = model.start_decoding(torch.tensor([[5, 6, 7]]), torch.tensor([3]))
         for _ in range(4):
             state.step(torch.tensor([5]))
-        with pytest.raises(regard.errors.UsageError, match="positions must be in 0..3"):
+        with pytest.raises(regard.errors.UsageError, match=r"positions must be in 0\.\.3"):
             state.step(torch.tensor([5]))
 
 
@@ -235,7 +235,7 @@ def test_a_file_that_would_run_code_is_not_run(tmp_path):
 
 
 def test_names(tmp_path, monkeypatch):
-    with pytest.raises(RunNotFoundError, match="config.json is missing"):
+    with pytest.raises(RunNotFoundError, match=r"config\.json is missing"):
         regard.from_pretrained(tmp_path)
     with pytest.raises(RunNotFoundError, match="there is no folder"):
         regard.from_pretrained(tmp_path / "missing")

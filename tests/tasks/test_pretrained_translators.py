@@ -154,7 +154,7 @@ def test_what_cannot_be_used_is_refused(folder, tmp_path):
     with pytest.raises(DataError, match="does not fit"):
         regard.load(changed)
     changed = copy_with(folder, tmp_path / "c", "config.json", {"model_type": "bert"})
-    with pytest.raises(UnsupportedError, match="regard.from_pretrained"):
+    with pytest.raises(UnsupportedError, match=r"regard\.from_pretrained"):
         regard.load(changed)
     changed = copy_with(folder, tmp_path / "d", "config.json", {})
     (changed / "target.spm").unlink()
