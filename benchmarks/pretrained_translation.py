@@ -89,9 +89,9 @@ def main() -> None:
             generate = partial(theirs.generate, source, attention_mask=mask.long(), **arguments)
             slow, expected = measure(generate, options.runs)
             run = partial(decode, ours, source, lengths, search, bos=VOCAB - 1, eos=0, pad=VOCAB - 1)
-            fast, found = measure(run, options.runs)
+            fast, answers = measure(run, options.runs)
             rows = [[token for token in row[1:] if token not in (0, VOCAB - 1)] for row in expected.tolist()]
-            results = [best.token_ids for best, *_ in found]
+            results = [best.token_ids for best, *_ in answers]
             equal, count = sum(a == b for a, b in zip(rows, results, strict=True)), sum(map(len, results))
             print(f"| {batch} | {beams} | {count} | {slow:.2f} | {fast:.2f} | {slow / fast:.1f} | {equal}/{batch} |")
 

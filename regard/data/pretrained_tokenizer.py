@@ -102,7 +102,7 @@ class PretrainedTokenizer(Tokenizer):
 
 def _display(raw_tokens: Sequence[str], model: str) -> list[str]:
     """The tokens with ▁ before those that begin a word, special ones as everywhere; each is unique."""
-    tokens, seen = list[str](), set(SPECIAL_TOKENS)
+    tokens, unique = list[str](), set(SPECIAL_TOKENS)
     for index, raw in enumerate(raw_tokens):
         token = raw
         if index in SPECIAL_IDS:
@@ -112,8 +112,8 @@ def _display(raw_tokens: Sequence[str], model: str) -> list[str]:
             token = raw.removeprefix(PIECE_MARK) if raw.startswith(PIECE_MARK) else WORD_MARK + raw
         elif model == "BPE":
             token = _decode_bytes(raw)
-        tokens.append(f"{token}<{index}>" if token in seen else token)
-        seen.add(tokens[-1])
+        tokens.append(f"{token}<{index}>" if token in unique else token)
+        unique.add(tokens[-1])
     return tokens
 
 
@@ -151,6 +151,9 @@ def read_definition(folder: Path) -> str:
 
     Args:
         folder: of the checkpoint
+
+    Example:
+        PretrainedTokenizer(read_definition(Path("bert-base-chinese")), raw_tokens)
     """
     if (path := folder / "tokenizer.json").is_file():
         return read_file(path, MAX_BYTES).decode()
@@ -190,6 +193,9 @@ def read_marian_vocabulary(folder: Path, name: str, size: int) -> list[str]:
         folder: of the checkpoint
         name: of the file
         size: number of rows of the embeddings
+
+    Example:
+        read_marian_vocabulary(Path("opus-mt-en-de"), "vocab.json", 58101)[0]  # "</s>"
     """
     try:
         ids = read_json(folder / name)
@@ -211,5 +217,8 @@ def load_marian(folder: Path, spm_name: str, tokens: Sequence[str], order: Seque
         spm_name: of the SentencePiece model
         tokens: by the ids of the checkpoint
         order: these ids in the order of regard
+
+    Example:
+        load_marian(folder, "source.spm", tokens, order_ids(len(tokens), pad, unk, bos, eos)).encode("A dog runs.")
     """
     return PretrainedTokenizer(read_sentencepiece(folder / spm_name), [tokens[index] for index in order])

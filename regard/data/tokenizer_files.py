@@ -67,6 +67,9 @@ def save_hub_tokenizer(tokenizer: Tokenizer, folder: Path, frame: Frame, max_len
         folder: an existing folder
         frame: as in `build_hub_tokenizer`
         max_length: of a text in tokens, with special ones
+
+    Example:
+        save_hub_tokenizer(regard.load("runs/en-de").source, Path("en-de"), "source", 256)
     """
     content = build_hub_tokenizer(tokenizer, frame).to_str(pretty=False)
     write_atomic(folder / "tokenizer.json", (content + "\n").encode())

@@ -15,7 +15,8 @@ from regard._version import __version__
 from regard.errors import DownloadError, ExportError, UnsupportedError, UsageError
 from regard.export.exporter import export
 from regard.export.folder import CARD_FILE, read_record
-from regard.tasks import evaluate, registry
+from regard.tasks import registry
+from regard.tasks.loading import evaluate
 
 __all__ = ["CardFacts", "publish_card", "push"]
 

@@ -22,8 +22,7 @@ Vectors = Float[Tensor, "batch seq_len embed_dim"]
 
 
 class CausalLM(ResettableModule):
-    """Causal language model: a Transformer decoder without a source. The defaults have the positions of the
-    Transformer and tied embeddings.
+    """Causal language model: a Transformer decoder without a source.
 
     Args:
         vocab_size: number of tokens

@@ -18,7 +18,7 @@ from regard.data.vocabulary import BOS_ID, PAD_ID
 from regard.errors import DataError, UnsupportedError
 from regard.files import read_json
 from regard.models import Transformer
-from regard.models.pretrained import Checkpoint, load_model, read_checkpoint
+from regard.models.pretrained import PretrainedCheckpoint, load_model, read_checkpoint
 from regard.tasks.registry import RECORD_FORMAT
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.predictor import Translator
@@ -60,7 +60,7 @@ def make_checkpoint_record(folder: str | Path) -> dict[str, Any]:
     return {"format": RECORD_FORMAT, "task": "translation", "recipe": "translation", "config": config}
 
 
-def _get_loader(checkpoint: Checkpoint) -> Callable[[Checkpoint, str], Translator]:
+def _get_loader(checkpoint: PretrainedCheckpoint) -> Callable[[PretrainedCheckpoint, str], Translator]:
     if checkpoint.model_type != "marian":
         raise UnsupportedError(
             f"{checkpoint.folder} has a model of the type {checkpoint.model_type!r}; the commands take marian, and"
@@ -69,7 +69,7 @@ def _get_loader(checkpoint: Checkpoint) -> Callable[[Checkpoint, str], Translato
     return _load_translator
 
 
-def _load_translator(checkpoint: Checkpoint, device: str) -> Translator:
+def _load_translator(checkpoint: PretrainedCheckpoint, device: str) -> Translator:
     for name, neutral in UNSUPPORTED_SETTINGS.items():
         if checkpoint.setting(name, neutral) != neutral:
             raise UnsupportedError(
@@ -94,14 +94,14 @@ def _load_translator(checkpoint: Checkpoint, device: str) -> Translator:
     return Translator(model.to(device), processor, _make_translation_config(checkpoint))
 
 
-def _token_id(checkpoint: Checkpoint, name: str) -> int:
+def _token_id(checkpoint: PretrainedCheckpoint, name: str) -> int:
     value = checkpoint.setting(name)
     if isinstance(value, bool) or not isinstance(value, int):
         raise UnsupportedError(f"{checkpoint.folder}: {name} must be one token id, got {value!r}")
     return value
 
 
-def _make_translation_config(checkpoint: Checkpoint) -> TranslationConfig:
+def _make_translation_config(checkpoint: PretrainedCheckpoint) -> TranslationConfig:
     """The config of a run with the sizes of the checkpoint and its settings of the search."""
     config, setting = checkpoint.config, checkpoint.setting
     path = checkpoint.folder / "tokenizer_config.json"

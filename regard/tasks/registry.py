@@ -18,6 +18,7 @@ from regard._imports import resolve
 from regard.config import Config, load_translations, split_override
 from regard.errors import RunFormatError, UnknownNameError
 from regard.files import check_files
+from regard.tasks.folders import EXPORT_FILE, is_checkpoint, is_export
 from regard.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ __all__ = [
 ]  # fmt: skip
 
 RECORD_FORMAT = 2  # of run.json
-EXPORT_FILE = "export.json"  # the record of an exported model
 _RECORDS: ContextVar[dict[Path, dict[str, Any]] | None] = ContextVar("records", default=None)
 
 
@@ -325,25 +325,6 @@ def check_processor(run: RunFolder, record: Mapping[str, Any]) -> None:
     check_files(
         run.processor, record.get("processor_files", {}), RunFormatError, "copy the whole folder of the run again"
     )
-
-
-def is_export(folder: str | Path) -> bool:
-    """Whether a folder is an exported model.
-
-    Args:
-        folder: the folder
-    """
-    return (Path(folder) / EXPORT_FILE).is_file()
-
-
-def is_checkpoint(folder: str | Path) -> bool:
-    """Whether a folder is a checkpoint of Hugging Face: it has a config.json, and is neither a run nor an export.
-
-    Args:
-        folder: the folder
-    """
-    folder = Path(folder)
-    return (folder / "config.json").is_file() and not (is_export(folder) or (folder / "run.json").is_file())
 
 
 def open_record(folder: str | Path) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def test_translators(name, tmp_path):
     prefix = torch.randint(4, 10, (2, 5))
     logits = ours.model(tokens, lengths, prefix)
     torch.testing.assert_close(again.model(tokens, lengths, prefix), logits, atol=1e-5, rtol=0)
-    found = theirs(batch.input_ids, attention_mask=batch.attention_mask, decoder_input_ids=prefix).logits
-    torch.testing.assert_close(found, logits, atol=1e-5, rtol=0)
+    their_logits = theirs(batch.input_ids, attention_mask=batch.attention_mask, decoder_input_ids=prefix).logits
+    torch.testing.assert_close(their_logits, logits, atol=1e-5, rtol=0)
     ids = theirs.generate(batch.input_ids, attention_mask=batch.attention_mask, num_beams=1, max_length=12)
     expected = target.batch_decode(ids, skip_special_tokens=True)
     assert ours.translate(texts, beam_size=1, max_length=11) == expected

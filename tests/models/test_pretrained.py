@@ -96,9 +96,9 @@ def test_equal_logits_and_equal_weights_on_the_way_back(name, tmp_path):
     theirs = make_checkpoint(tmp_path, name)
     ours = regard.from_pretrained(tmp_path)
     assert not ours.training
-    expected, found = compute_both(theirs, ours)
+    expected, output = compute_both(theirs, ours)
     assert expected.std() > 0.1
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
     if "roberta" in name:
         return  # its table of positions begins with rows that BERT does not have
     config, weights = to_transformers(ours)
@@ -132,17 +132,17 @@ def test_equal_generation(name, beam_size, tmp_path):
         bad_words_ids=[[PAD]], do_sample=False,
     )  # fmt: skip
     assert all(best.finished for best, *_ in hypotheses)
-    found = [[PAD, *best.token_ids, EOS] for best, *_ in hypotheses]
-    assert found == [row[: row[1:].index(EOS) + 2] for row in tokens.tolist()]
+    tokens_of_ours = [[PAD, *best.token_ids, EOS] for best, *_ in hypotheses]
+    assert tokens_of_ours == [row[: row[1:].index(EOS) + 2] for row in tokens.tolist()]
 
 
 def test_equal_greedy_continuation(tmp_path):
     theirs = make_checkpoint(tmp_path, "gpt2")
     prompt = torch.randint(3, VOCAB, (1, 5))
     search = DecodingConfig(method="greedy", max_length=10, max_length_offset=10)
-    ((found,),) = decode(regard.from_pretrained(tmp_path), prompt, torch.tensor([5]), search, bos=1, eos=2, pad=1)
+    ((best,),) = decode(regard.from_pretrained(tmp_path), prompt, torch.tensor([5]), search, bos=1, eos=2, pad=1)
     tokens = theirs.generate(prompt, max_new_tokens=10, do_sample=False, bad_words_ids=[[1]], pad_token_id=2)
-    assert found.token_ids == [token for token in tokens[0, 5:].tolist() if token != 2]
+    assert best.token_ids == [token for token in tokens[0, 5:].tolist() if token != 2]
 
 
 def test_fused_decoding_of_learned_positions_ends_with_the_table(tmp_path):

@@ -18,7 +18,13 @@ from torch.overrides import TorchFunctionMode
 from regard.attention.module import Device, Dtype
 from regard.errors import ExportError, UnsupportedError, WeightsMismatchError
 from regard.models.pretrained.bert import BERT, ROBERTA
-from regard.models.pretrained.checkpoint import CONFIG_FILE, Checkpoint, find_folder, read_checkpoint, read_state_dict
+from regard.models.pretrained.checkpoint import (
+    CONFIG_FILE,
+    PretrainedCheckpoint,
+    find_folder,
+    read_checkpoint,
+    read_state_dict,
+)
 from regard.models.pretrained.family import Family
 from regard.models.pretrained.fields import ConfigFields
 from regard.models.pretrained.gpt2 import GPT2
@@ -27,7 +33,7 @@ from regard.models.pretrained.seq2seq import SEQ2SEQ
 
 __all__ = [
     "FAMILIES",
-    "Checkpoint",
+    "PretrainedCheckpoint",
     "find_folder",
     "from_pretrained",
     "load_model",
@@ -70,11 +76,14 @@ def from_pretrained(
     return model.to(device=device, dtype=dtype)
 
 
-def load_model(checkpoint: Checkpoint) -> Any:
+def load_model(checkpoint: PretrainedCheckpoint) -> Any:
     """The model of a checkpoint, in float32 and eval mode.
 
     Args:
         checkpoint: its settings and its folder
+
+    Example:
+        load_model(read_checkpoint(Path("opus-mt-en-de")))
     """
     path = checkpoint.folder / CONFIG_FILE
     if (family := FAMILIES.get(checkpoint.model_type)) is None:

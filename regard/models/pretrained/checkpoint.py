@@ -15,7 +15,7 @@ from regard._imports import require_extra
 from regard.errors import DownloadError, RunFormatError, RunNotFoundError
 from regard.files import read_json
 
-__all__ = ["CONFIG_FILE", "Checkpoint", "find_folder", "read_checkpoint", "read_state_dict"]
+__all__ = ["CONFIG_FILE", "PretrainedCheckpoint", "find_folder", "read_checkpoint", "read_state_dict"]
 
 CONFIG_FILE = "config.json"
 HUB_NAME = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
@@ -29,13 +29,18 @@ TOKENIZER_FILES = ("*.json", "*.spm", "*.model", "vocab.txt", "merges.txt")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class PretrainedCheckpoint:
     """A checkpoint of Hugging Face.
 
     Args:
         folder: its files
         config: config.json
         generation: generation_config.json; empty if there is none
+
+    Example:
+        >>> checkpoint = PretrainedCheckpoint(Path("a"), {"model_type": "marian", "num_beams": 6}, {"num_beams": 4})
+        >>> checkpoint.model_type, checkpoint.setting("num_beams")
+        ('marian', 4)
     """
 
     folder: Path
@@ -60,13 +65,16 @@ class Checkpoint:
         return default
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+def read_checkpoint(folder: Path) -> PretrainedCheckpoint:
     """Read the settings of a checkpoint.
 
     Args:
         folder: of the checkpoint
+
+    Example:
+        read_checkpoint(Path("opus-mt-en-de")).model_type  # "marian"
     """
-    return Checkpoint(
+    return PretrainedCheckpoint(
         folder, _read_settings(folder / CONFIG_FILE), _read_settings(folder / "generation_config.json", {})
     )
 
@@ -93,6 +101,9 @@ def find_folder(name: str | Path, revision: str | None = None, token: str | None
         name: a folder, or a name on the hub such as "Helsinki-NLP/opus-mt-en-de"
         revision: branch, tag or commit on the hub; the main branch if None
         token: of the hub; the one that `hf auth login` has saved if None
+
+    Example:
+        find_folder("Helsinki-NLP/opus-mt-en-de")
     """
     folder = Path(name).expanduser()
     if folder.is_dir():

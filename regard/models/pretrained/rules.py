@@ -145,6 +145,9 @@ def write_weights(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Tensor]:
     Args:
         model: of regard
         rules: where its weights are
+
+    Returns:
+        the state dict
     """
     theirs: dict[str, Tensor] = {}
     transposed: set[str] = set()

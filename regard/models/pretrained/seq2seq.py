@@ -151,7 +151,9 @@ def _describe(model: Transformer) -> Description:
     sizes = {"attention_heads": [layer.self_attn.num_heads for layer in layers]}
     sizes |= {"ffn_dim": [network.linear1.out_features for network in networks]}
     config = {
-        f"{stack}_{name}": only_value(name, found) for stack in ("encoder", "decoder") for name, found in sizes.items()
+        f"{stack}_{name}": only_value(name, values)
+        for stack in ("encoder", "decoder")
+        for name, values in sizes.items()
     }
     names = {
         "marian": "MarianMTModel",
