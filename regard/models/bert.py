@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.attention import Learned, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
-from regard.models.layers import ACTIVATIONS, FastDropout, FeedForward, Lengths, TokenEmbedding, require_choice
+from regard.models.layers import ACTIVATIONS, FastDropout, FeedForward, Lengths, TokenEmbedding, require_choice, untie
 from regard.models.transformer_layers import TransformerEncoder
 
 __all__ = ["Bert", "BertForMaskedLM"]
@@ -152,6 +152,10 @@ class BertForMaskedLM(ResettableModule):
         self.norm = nn.LayerNorm(embed_dim, norm_eps, **factory)
         self.lm_head = nn.Linear(embed_dim, vocab_size, **factory)
         self._init_parameters()
+
+    def reset_parameters(self) -> None:
+        untie(self.lm_head, self.encoder.embed)
+        super().reset_parameters()
 
     def _init_parameters(self) -> None:
         self.lm_head.weight = self.encoder.embed.weight
