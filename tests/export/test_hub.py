@@ -84,3 +84,15 @@ def test_refusals(run, api, tmp_path):
     api.error = OSError("401: log in first\nmore")
     with pytest.raises(DownloadError, match=r"me/reverse was not uploaded: 401: log in first$"):
         push(run, "me/reverse")
+
+
+def test_the_card_has_measured_numbers_with_their_command(run, api, capsys):
+    from regard.cli import main
+
+    with pytest.raises(SystemExit) as exit:
+        main(["push", str(run), "me/reverse", "--license", "mit", "--measure"])
+    assert exit.value.code == 0
+    assert capsys.readouterr().out == "pushed to https://hub.example/me/reverse\n"
+    card = api.calls[1][1]["README.md"].decode()
+    assert "| test | exact |" in card
+    assert "`regard evaluate rnn --split test`" in card
