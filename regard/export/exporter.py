@@ -51,7 +51,9 @@ def export(
     if quantize not in (None, "int8"):
         raise errors.ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
     if quantize and to not in MODEL_WRITERS:
-        raise errors.ConfigError(f"{to} keeps the weights as they were trained; quantize for ctranslate2 or onnx")
+        raise errors.ConfigError(
+            f"exports to {to} keep the weights as they were trained; quantize for ctranslate2 or onnx"
+        )
     if registry.is_checkpoint(folder):
         return _export_checkpoint(Path(folder), to, Path(out), quantize, weights)
     source, run, state_dict, path = _open_source(Path(folder), weights)
