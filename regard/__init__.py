@@ -6,8 +6,9 @@
     context = weights @ value            # *batch queries value_dim
 
 `attend` is the equation, `Attention` its module form; scores, masks and normalizers are in `regard.attention`. `train`
-trains a recipe, `load` opens the model of a run, and `watch` collects the weights of every attention inside a model.
-Importing regard does not import torch: names are loaded when they are first used.
+trains a recipe, `load` opens the model of a run, `from_pretrained` a checkpoint of Hugging Face, and `watch` collects
+the weights of every attention inside a model. Importing regard does not import torch: names are loaded when they are
+first used.
 
 >>> import torch, regard
 >>> output = regard.attend(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6))
@@ -38,17 +39,20 @@ if TYPE_CHECKING:
     )
     from regard.attention import Attention, attend
     from regard.errors import RegardError
+    from regard.models.pretrained import from_pretrained
     from regard.tasks import load, train
     from regard.viewing import watch
 
 __all__ = [
     "Attention", "RegardError", "__version__", "attend", "attention", "catalogue", "data", "decoding", "export",
-    "load", "models", "nn", "serving", "studies", "tasks", "testing", "train", "training", "viewing", "watch",
+    "from_pretrained", "load", "models", "nn", "serving", "studies", "tasks", "testing", "train", "training", "viewing",
+    "watch",
 ]  # fmt: skip
 
 _NAMES = {
     "attention": ("Attention", "attend"),
     "errors": ("RegardError",),
+    "models.pretrained": ("from_pretrained",),
     "tasks": ("load", "train"),
     "viewing": ("watch",),
 }

@@ -32,6 +32,7 @@ class Sinusoidal(ResettableModule):
     Args:
         embed_dim: the size d of a vector, an even number
         base: the ratio of the longest wavelength to the shortest, approximately
+        interleaved: whether sines and cosines alternate; otherwise all sines come first, as in Marian
 
     Shape: x (*batch, length, embed_dim) -> the same. ``offset`` is the position of the first vector, or a tensor of
         them, one for each entry of the leading batch axes.
@@ -45,13 +46,13 @@ class Sinusoidal(ResettableModule):
 
     repr_settings = ("embed_dim", "base")
 
-    def __init__(self, embed_dim: int, base: float | int = 10000.0) -> None:
+    def __init__(self, embed_dim: int, base: float | int = 10000.0, *, interleaved: bool = True) -> None:
         super().__init__()
         if embed_dim < 2 or embed_dim % 2:
             raise UsageError(
                 f"Sinusoidal: embed_dim must be even, one sine and one cosine for each frequency, got {embed_dim}"
             )
-        self.embed_dim, self.base = embed_dim, base
+        self.embed_dim, self.base, self.interleaved = embed_dim, base, interleaved
 
     def forward(
         self, x: Float[Tensor, "*batch length {self.embed_dim}"], offset: Offset = 0
@@ -70,7 +71,7 @@ class Sinusoidal(ResettableModule):
             torch.Size([5, 8])
         """
         angles = self._angles(_make_positions(length, offset, device))
-        pairs = torch.stack((angles.sin(), angles.cos()), -1)
+        pairs = torch.stack((angles.sin(), angles.cos()), -1 if self.interleaved else -2)
         return pairs.flatten(-2).to(dtype or torch.get_default_dtype())
 
     def shift_matrix(
@@ -84,6 +85,8 @@ class Sinusoidal(ResettableModule):
             >>> Sinusoidal(8).shift_matrix(3).shape
             torch.Size([8, 8])
         """
+        if not self.interleaved:
+            raise UsageError("Sinusoidal.shift_matrix: needs interleaved=True, where each frequency has a 2 x 2 block")
         angles = self._angles(torch.tensor(delta, device=device))
         off_diagonal = torch.stack((angles.sin(), torch.zeros_like(angles)), -1).flatten()[:-1]
         matrix = angles.cos().repeat_interleave(2).diag() + off_diagonal.diag(1) - off_diagonal.diag(-1)
@@ -133,14 +136,20 @@ class Learned(ResettableModule):
         self, x: Float[Tensor, "*batch length {self.embed_dim}"], offset: Offset = 0
     ) -> Float[Tensor, "*batch length {self.embed_dim}"]:
         offset, length = _broadcast_offset(x, self.embed_dim, offset), x.shape[-2]
-        self._check_positions(offset, length)
+        self.check_positions(offset, length)
         if isinstance(offset, int):
             rows = self.table[offset : offset + length]
         else:
             rows = nn.functional.embedding(_make_positions(length, offset, x.device), self.table)
         return (x + rows).to(x.dtype)
 
-    def _check_positions(self, offset: int | Tensor, length: int) -> None:
+    def check_positions(self, offset: int | Tensor, length: int) -> None:
+        """Raise UsageError for positions that the table does not have.
+
+        Args:
+            offset: the first position
+            length: the number of positions
+        """
         if isinstance(offset, Tensor) and (torch.compiler.is_compiling() or not offset.numel()):
             return  # a compiled graph cannot branch on values; there the lookup itself raises
         first, last = (offset, offset) if isinstance(offset, int) else (int(offset.min()), int(offset.max()))

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["bench", "export"]
 
 HEAD = ("engine", "batch", "inputs/s", "tokens/s", "p50", "p95", "p99", "memory")
-Target = Literal["ctranslate2", "onnx", "safetensors"]
+Target = Literal["ctranslate2", "onnx", "safetensors", "transformers"]
 
 
 def export(
     run: Run,
-    to: Annotated[Target, typer.Option(help="The inference engine; safetensors: weights with a model card.")],
+    to: Annotated[Target, typer.Option(help="The engine or library; safetensors: weights of regard.")],
     out: Annotated[Path, typer.Option(help="The new folder.")],
     quantize: Annotated[Literal["int8"] | None, typer.Option(help="Smaller weights, of eight bits.")] = None,
     weights: Annotated[
@@ -44,6 +44,8 @@ def export(
     Example: regard export runs/en-de --to onnx --quantize int8 --out en-de-int8
 
     Example: regard translate en-de-int8 "A dog runs."
+
+    Example: regard export runs/en-de --to transformers --out en-de-hf
     """
     from regard.export import export as export_run
 

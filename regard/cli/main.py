@@ -50,6 +50,7 @@ COMMANDS = {
     "reproduce": CommandEntry("regard.cli.compare:reproduce", "Reproduce the findings of a paper."),
     "serve": CommandEntry("regard.cli.serve:serve", "Explore a model in the browser, and serve it over HTTP."),
     "export": CommandEntry("regard.cli.export:export", "Export a model for other programs."),
+    "push": CommandEntry("regard.cli.push:push", "Publish a model on the hub of Hugging Face."),
     "bench": CommandEntry("regard.cli.export:bench", "Measure how fast a model is.", "predict"),
     "mechanisms": CommandEntry("regard.cli.mechanisms:mechanisms", "List the mechanisms, or explain one."),
     "completion": CommandEntry("regard.cli.completion:completion", "Print the completion script of a shell."),

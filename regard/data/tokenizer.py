@@ -287,6 +287,10 @@ class Tokenizer:
             if saved["format"] != FORMAT_VERSION:
                 problem = f"{path} has format {saved['format']!r}, but this version of regard reads {FORMAT_VERSION}"
                 raise DataError(f"{problem}; load it with the version that saved it.")
+            if saved["model_type"] == "pretrained":
+                from regard.data.pretrained_tokenizer import PretrainedTokenizer  # a subclass
+
+                return PretrainedTokenizer.from_dict(saved)
             return cls(saved["model_type"], Vocabulary.from_dict(saved), bool(saved["nfkc"]), bool(saved["lowercase"]))
         except FileNotFoundError:
             raise DataError(f"There is no tokenizer {path}; training saves one in the run folder.") from None

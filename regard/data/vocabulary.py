@@ -18,7 +18,7 @@ from regard.errors import DataError, UnknownNameError, UsageError
 
 __all__ = [
     "BOS_ID", "EOS_ID", "MODEL_TYPES", "PAD_ID", "SPECIAL_TOKENS", "UNK_ID", "WORD_MARK", "DropoutVariants",
-    "Vocabulary", "apply_merges", "make_pre_tokenizer", "train_vocabulary",
+    "Vocabulary", "apply_merges", "make_pre_tokenizer", "subword_pattern", "train_vocabulary",
 ]  # fmt: skip
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
@@ -224,11 +224,17 @@ def _split_marked_words(text: str) -> list[str]:
 
 def _split_subwords(text: str) -> list[str]:
     """Split words from punctuation, so that "again" and "again!" share tokens."""
-    return _compile_subword_pattern().findall("".join(_split_marked_words(text)))
+    return subword_pattern().findall("".join(_split_marked_words(text)))
 
 
 @cache
-def _compile_subword_pattern() -> re.Pattern[str]:
+def subword_pattern() -> re.Pattern[str]:
+    """The pieces of marked words: punctuation, and what is between it, each with the ▁ before it.
+
+    Example:
+        >>> subword_pattern().findall("▁Oh▁no!")
+        ['▁Oh', '▁no', '!']
+    """
     basic = map(chr, range(0x10000))  # punctuation above is ancient, except for emoji
     marks = "".join(re.escape(c) for c in basic if unicodedata.category(c)[0] in "PS" and c != WORD_MARK) + EMOJI_RANGE
     return re.compile(f"{WORD_MARK}?(?:[{marks}]{{1,{MAX_PIECE}}}|[^{WORD_MARK}{marks}]{{1,{MAX_PIECE}}})")

@@ -83,11 +83,13 @@ class DecodingConfig(Config):
         """The options of a search with a trained model; greedy for a single hypothesis.
 
         Args:
-            config: of the run, with `beam_size`, `length_penalty` and `max_length`, which does not count EOS
+            config: of the run, with `beam_size`, `length_penalty`, `max_length`, which does not count EOS, and perhaps
+                `length_penalty_type`
             options: fields that differ; None: as in the run
         """
         values = {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
         values |= {"max_length": config.max_length + 1}
+        values |= {"length_penalty_type": getattr(config, "length_penalty_type", "wu")}
         values |= {name: value for name, value in options.items() if value is not None}
         is_greedy = values["beam_size"] == values.get("num_best", 1) == 1
         return cls(**{"method": "greedy" if is_greedy else "beam", **values})

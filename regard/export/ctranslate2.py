@@ -27,6 +27,8 @@ MIN_BATCH_SENTENCES = 8  # fewer are not worth a second thread
 SUPPRESSED_TOKENS = [[SPECIAL_TOKENS[PAD_ID]], [SPECIAL_TOKENS[BOS_ID]]]
 UNFINISHED_POWER = -8.0  # a length penalty that ranks hypotheses at the limit after all that have ended
 
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
+
 Candidate = tuple[list[int], float]  # token ids, including EOS, and the log-probability
 
 
@@ -44,7 +46,9 @@ def write_model(translator: Translator, folder: Path, quantize: str | None) -> N
     check_exportable(model, "CTranslate2")
     first: Any = model.encoder.layers[0]
     num_layers = len(model.encoder.layers), len(model.decoder.layers)
-    spec = specs.TransformerSpec.from_config(num_layers, first.self_attn.num_heads, pre_norm=first.norm_first)
+    activation = getattr(specs.common_spec.Activation, ACTIVATIONS[first.feed_forward.activation])
+    options = {"pre_norm": first.norm_first, "activation": activation}
+    spec = specs.TransformerSpec.from_config(num_layers, first.self_attn.num_heads, **options)
     _copy_model(spec, model, num_export_positions(translator.max_length))
     spec.register_source_vocabulary(translator.source.vocabulary.tokens)
     spec.register_target_vocabulary(translator.target.vocabulary.tokens)
@@ -59,6 +63,7 @@ def _copy_model(spec: Any, model: Transformer, num_positions: int) -> None:
         (spec.decoder, spec.decoder.embeddings, model.decoder, model.tgt_embed),
     ):
         embed_spec.weight = embedding.weight.detach()
+        stack_spec.scale_embeddings = embedding.scale != 1.0
         stack_spec.position_encodings.encodings = position_table(embedding, num_positions)
         if isinstance(stack.norm, nn.LayerNorm):
             _copy_norm(stack_spec.layer_norm, stack.norm)

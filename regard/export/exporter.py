@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from regard import errors
-from regard.export import ctranslate2, onnx
+from regard.export import ctranslate2, onnx, transformers_layout
 from regard.export.folder import CARD_FACTS, CARD_FILE, model_card, new_export_folder, read_record
 from regard.tasks import registry
-from regard.tasks.loading import load_predictor
+from regard.tasks.loading import load, load_predictor
 from regard.tasks.translation.config import TranslationConfig
 from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
@@ -22,7 +22,7 @@ from regard.training import RunFolder, checkpoint, load_weights, save_weights
 
 __all__ = ["ENGINES", "TARGETS", "export", "open_export", "to_engine"]
 
-TARGETS = ("ctranslate2", "onnx", "safetensors")
+TARGETS = ("ctranslate2", "onnx", "safetensors", "transformers")
 ENGINES = ("torch", "ctranslate2", "onnx")
 WEIGHTS_FILE = "model.safetensors"
 MODEL_WRITERS = {"ctranslate2": ctranslate2.write_model, "onnx": onnx.write_model}
@@ -34,8 +34,8 @@ def export(
     """Write the model of a run into a new folder, which does not need the run.
 
     Args:
-        folder: of the run, or of an export to safetensors
-        to: "ctranslate2", "onnx" or "safetensors"
+        folder: of the run, of an export to safetensors, or of a Marian checkpoint of Hugging Face
+        to: "ctranslate2", "onnx", "safetensors" or "transformers"
         out: the new folder
         quantize: "int8" for the weights of matrix products in eight bits
         weights: another file of weights
@@ -49,11 +49,15 @@ def export(
     errors.UnknownNameError.check("export format", to, TARGETS)
     if quantize not in (None, "int8"):
         raise errors.ConfigError(f"invalid value {quantize!r} for quantize: expected int8, or leave it out")
-    if quantize and to == "safetensors":
-        raise errors.ConfigError("safetensors keep the weights as they were trained; quantize for ctranslate2 or onnx")
+    if quantize and to not in MODEL_WRITERS:
+        raise errors.ConfigError(
+            f"exports to {to} keep the weights as they were trained; quantize for ctranslate2 or onnx"
+        )
+    if registry.is_checkpoint(folder):
+        return _export_checkpoint(Path(folder), to, Path(out), quantize, weights)
     source, run, state_dict, path = _open_source(Path(folder), weights)
     predictor, recipe = load_predictor(source, run, state_dict, path), registry.get_recipe(source["recipe"])
-    if to != "safetensors" and not isinstance(predictor, Translator):
+    if to in MODEL_WRITERS and not isinstance(predictor, Translator):
         raise errors.ExportError(
             f"{folder} was trained for {recipe.name}, and {to} takes translators only; export it with --to safetensors"
         )
@@ -65,6 +69,8 @@ def export(
     with new_export_folder(Path(out), record) as partial:
         if to == "safetensors":
             save_weights(state_dict, partial / WEIGHTS_FILE)
+        elif to == "transformers":
+            transformers_layout.write_model(predictor, partial)
         else:
             MODEL_WRITERS[to](predictor, partial, quantize)
         shutil.copytree(run.processor, partial / run.processor.name)
@@ -72,12 +78,28 @@ def export(
     return Path(out)
 
 
+def _export_checkpoint(folder: Path, to: str, out: Path, quantize: str | None, weights: str | Path | None) -> Path:
+    """As `export`, for a checkpoint of Hugging Face."""
+    if to not in MODEL_WRITERS:
+        raise errors.ExportError(f"{folder} is a checkpoint of Hugging Face already: copy the folder")
+    predictor, source = load(folder, weights=weights), registry.open_record(folder)
+    facts = dict.fromkeys(CARD_FACTS) | {"processor": predictor.processor.describe()}
+    record = {"to": to, "quantize": quantize, **{name: source[name] for name in ("task", "recipe", "config")}, **facts}
+    with new_export_folder(out, record) as partial:
+        MODEL_WRITERS[to](predictor, partial, quantize)
+        processor = RunFolder(partial).processor
+        processor.mkdir()
+        predictor.processor.save(processor)
+        (partial / CARD_FILE).write_text(model_card(record, out.resolve().name), encoding="utf-8")
+    return out
+
+
 def open_export(folder: str | Path, engine: str | None = None, device: str = "cpu") -> Any:
     """The predictor of an exported folder.
 
     Args:
         folder: written by `export`
-        engine: another engine, for an export to safetensors only
+        engine: another engine, for an export to safetensors or transformers only
         device: where to compute
 
     Example:
@@ -89,6 +111,9 @@ def open_export(folder: str | Path, engine: str | None = None, device: str = "cp
     target = record["to"]
     if target == "safetensors":
         predictor = load_predictor(*_open_source(folder), device if engine in (None, "torch") else "cpu")
+        return predictor if engine in (None, "torch") else to_engine(predictor, str(engine))
+    if target == "transformers":
+        predictor = transformers_layout.open_model(folder, record, device if engine in (None, "torch") else "cpu")
         return predictor if engine in (None, "torch") else to_engine(predictor, str(engine))
     if engine not in (None, target):
         raise errors.UnsupportedError(

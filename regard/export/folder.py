@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard._version import __version__
 from regard.attention import MultiHead, ScaledDot, Sinusoidal, softmax
@@ -25,7 +25,7 @@ from regard.files import (
     write_json,
 )
 from regard.models import Transformer
-from regard.models.layers import TokenEmbedding
+from regard.models.layers import FeedForward, TokenEmbedding
 from regard.tasks.registry import EXPORT_FILE as RECORD_FILE
 
 __all__ = [
@@ -45,8 +45,14 @@ USED_FILES = {
     "ctranslate2": ("processor/*", "*.bin", "*.json", "*.txt"),
     "onnx": ("processor/*", "*.onnx"),
     "safetensors": ("processor/*", "*.safetensors"),
+    "transformers": ("processor/*", "*.safetensors", "*config.json"),
 }
-TARGET_LIBRARIES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime", "safetensors": "PyTorch"}
+TARGET_LIBRARIES = {
+    "ctranslate2": "CTranslate2",
+    "onnx": "ONNX Runtime",
+    "safetensors": "PyTorch",
+    "transformers": "transformers",
+}
 
 
 @contextlib.contextmanager
@@ -124,7 +130,7 @@ def model_card(record: Mapping[str, Any], name: str) -> str:
         the text of README.md
     """
     config = record["config"]
-    extra = "" if record["to"] == "safetensors" else "[export]"
+    extra = {"safetensors": "", "transformers": "[transformers]"}.get(record["to"], "[export]")
     quantization = "" if record["quantize"] is None else f" with {record['quantize']} weights"
     unused = UNUSED_CARD_OPTIONS.get(config.get("model"), ())
     rows = [(key, config[key]) for key in CARD_OPTIONS if config.get(key) is not None and key not in unused]
@@ -202,7 +208,7 @@ def position_table(embedding: TokenEmbedding, num_positions: int) -> Tensor:
 
 
 def check_exportable(model: Transformer, engine: str) -> None:
-    """Raise ExportError for a Transformer with other parts than those of Vaswani et al. (2017).
+    """Raise ExportError for a Transformer with other parts than those of Vaswani et al. (2017) and of Marian.
 
     Args:
         model: the model
@@ -215,6 +221,14 @@ def check_exportable(model: Transformer, engine: str) -> None:
                 " embed_dim / num_heads features, without norms or extra keys;"
                 " this one has another attention: use it with PyTorch, or export it to safetensors"
             )
+    is_gated = any(module.linear3 is not None for module in model.modules() if isinstance(module, FeedForward))
+    if is_gated or any(isinstance(module, nn.RMSNorm) for module in model.modules()):
+        raise ExportError(
+            f"{engine} takes Transformers with layer norm and feed-forward networks without gates, and this one has"
+            " others: use it with PyTorch, or export it to safetensors"
+        )
+    if any(embedding.norm is not None for embedding in (model.src_embed, model.tgt_embed)):
+        raise ExportError(f"{engine} takes Transformers without norm of embeddings; use this one with PyTorch")
     if not all(type(embedding.positions) is Sinusoidal for embedding in (model.src_embed, model.tgt_embed)):
         raise ExportError(
             f"{engine} takes Transformers with sinusoidal positions, and this one has others: use it with PyTorch,"

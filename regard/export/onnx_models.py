@@ -6,6 +6,7 @@ decoder step, whose outputs `new.*` are the next state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import LocalM, LocalP
+from regard.errors import ExportError
 from regard.export import onnx_graph
 from regard.export.folder import check_exportable, position_table
 from regard.export.onnx_graph import FLOAT32, INT32, OnnxGraph
@@ -222,7 +224,8 @@ def _add_transformer_step(graph: OnnxGraph, model: Transformer, tokens: str, num
         x = _residual(graph, x, layer, layer.norm2, lambda x, mha=layer.cross_attn: attend_to_memory(x, mha))
         x = _residual(graph, x, layer, layer.norm3, lambda x, net=layer.feed_forward: _feed_forward(graph, net, x))
     x = _layer_norm(graph, x, model.decoder.norm)
-    graph.output("logits", graph("Gemm", x, model.lm_head.weight, transB=1), ("batch", "vocab"))
+    bias_terms = [] if model.lm_head.bias is None else [model.lm_head.bias]
+    graph.output("logits", graph("Gemm", x, model.lm_head.weight, *bias_terms, transB=1), ("batch", "vocab"))
     all_weights = graph("Transpose", graph("Concat", *weights, axis=2), perm=(0, 2, 1, 3))
     first: Any = model.decoder.layers[0]
     graph.output("weights", all_weights, ("batch", len(weights), first.cross_attn.num_heads, "src_len"))
@@ -246,7 +249,24 @@ def _layer_norm(graph: OnnxGraph, x: str, norm: Any) -> str:
 
 
 def _feed_forward(graph: OnnxGraph, network: Any, x: str) -> str:
-    return graph.linear(graph("Relu", graph.linear(x, network.linear1)), network.linear2)
+    return graph.linear(_activate(graph, network.activation, graph.linear(x, network.linear1)), network.linear2)
+
+
+def _activate(graph: OnnxGraph, name: str, x: str) -> str:
+    """An activation of `FeedForward`; GELU is no operator of this version of ONNX."""
+    match name:
+        case "relu":
+            return graph("Relu", x)
+        case "silu":
+            return graph("Mul", x, graph("Sigmoid", x))
+        case "gelu":
+            inner = graph("Erf", graph("Mul", x, 0.5**0.5))
+        case "gelu_tanh":
+            cube = graph("Mul", graph("Mul", x, graph("Mul", x, x)), 0.044715)
+            inner = graph("Tanh", graph("Mul", graph("Add", x, cube), (2 / math.pi) ** 0.5))
+        case _:
+            raise ExportError(f"ONNX graphs of regard have no activation {name!r}; export the model to safetensors")
+    return graph("Mul", graph("Mul", x, 0.5), graph("Add", inner, 1.0))
 
 
 def _project_qkv(graph: OnnxGraph, mha: Any, x: str) -> list[str]:

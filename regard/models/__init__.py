@@ -3,6 +3,7 @@
 from importlib import import_module
 
 from regard._imports import require_extra
+from regard.models.bert import Bert, BertForMaskedLM
 from regard.models.captioner import ShowAttendTell
 from regard.models.hierarchical import FlatDocumentClassifier, HierarchicalAttentionNetwork
 from regard.models.hybrid_encoder import HybridEncoder
@@ -19,10 +20,10 @@ from regard.models.transformer_layers import (
 )
 
 __all__ = [
-    "AttentionPoolClassifier", "CausalLM", "ConvBackbone", "FlatDocumentClassifier", "HierarchicalAttentionNetwork",
-    "HybridEncoder", "LSTMBaseline", "MaskedLM", "NeuralTuringMachine", "RNNSeq2Seq", "ShowAttendTell",
-    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
-    "VisualQAModel",
+    "AttentionPoolClassifier", "Bert", "BertForMaskedLM", "CausalLM", "ConvBackbone", "FlatDocumentClassifier",
+    "HierarchicalAttentionNetwork", "HybridEncoder", "LSTMBaseline", "MaskedLM", "NeuralTuringMachine", "RNNSeq2Seq",
+    "ShowAttendTell", "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+    "TransformerEncoderLayer", "VisualQAModel",
 ]  # fmt: skip
 
 

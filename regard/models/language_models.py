@@ -13,8 +13,8 @@ from regard.attention import KVCache, causal
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
 from regard.models.hybrid_encoder import HybridEncoder
-from regard.models.layers import Lengths, TokenEmbedding, untie
-from regard.models.transformer_layers import TransformerEncoder
+from regard.models.layers import Lengths, MakeModule, MakePositions, TokenEmbedding, untie
+from regard.models.transformer_layers import MakeAttention, TransformerEncoder
 
 __all__ = ["CausalDecoderState", "CausalLM", "MaskedLM"]
 
@@ -22,7 +22,7 @@ Vectors = Float[Tensor, "batch seq_len embed_dim"]
 
 
 class CausalLM(ResettableModule):
-    """Causal language model: a Transformer decoder without a source, with tied embeddings.
+    """Causal language model: a Transformer decoder without a source.
 
     Args:
         vocab_size: number of tokens
@@ -32,6 +32,9 @@ class CausalLM(ResettableModule):
         ffn_dim: inner size of the feed-forward networks; `4 * embed_dim` if None
         dropout: probability of dropout on embeddings and on the output of each sublayer
         norm_first: normalize before each sublayer, not after it
+        tie_embeddings: whether `lm_head` shares the weight of the embeddings
+        make_self_attn, make_feed_forward, make_norm: as in `TransformerEncoderLayer`
+        make_positions, embed_scale: as in `Transformer`
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (batch, seq_len) -> (batch, seq_len, vocab_size)
@@ -52,14 +55,22 @@ class CausalLM(ResettableModule):
         ffn_dim: int | None = None,
         dropout: float = 0.1,
         norm_first: bool = True,
+        tie_embeddings: bool = True,
+        make_self_attn: MakeAttention | None = None,
+        make_feed_forward: MakeModule | None = None,
+        make_norm: MakeModule | None = None,
+        make_positions: MakePositions | None = None,
+        embed_scale: float | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
         super().__init__()
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
-        ffn_dim = ffn_dim or 4 * embed_dim
-        self.embed = TokenEmbedding(vocab_size, embed_dim, dropout, **factory)
+        ffn_dim, self.tie_embeddings = ffn_dim or 4 * embed_dim, tie_embeddings
+        embed_options = {"make_positions": make_positions, "scale": embed_scale, **factory}
+        self.embed = TokenEmbedding(vocab_size, embed_dim, dropout, **embed_options)
         options = {"num_layers": num_layers, "dropout": dropout, "norm_first": norm_first, **factory}
+        options |= {"make_self_attn": make_self_attn, "make_feed_forward": make_feed_forward, "make_norm": make_norm}
         self.decoder = TransformerEncoder(embed_dim, num_heads, ffn_dim=ffn_dim, **options)
         self.lm_head = nn.Linear(embed_dim, vocab_size, bias=False, **factory)
         self._init_parameters()
@@ -69,7 +80,8 @@ class CausalLM(ResettableModule):
         super().reset_parameters()
 
     def _init_parameters(self) -> None:
-        self.lm_head.weight = self.embed.weight
+        if self.tie_embeddings:
+            self.lm_head.weight = self.embed.weight
 
     def forward(self, tokens: Int[Tensor, "batch seq_len"]) -> Float[Tensor, "batch seq_len vocab"]:
         """Logits of the next token after each token; padding comes after the tokens, so causal masking hides it."""

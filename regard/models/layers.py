@@ -14,15 +14,17 @@ from torch import Tensor, nn
 
 from regard.attention import Sinusoidal
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule, reset_modules
-from regard.errors import UsageError
+from regard.errors import UsageError, require_choice
 
 __all__ = [
-    "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell", "Lengths", "Logits",
-    "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding", "untie",
+    "ACTIVATIONS", "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell",
+    "Lengths", "Logits", "MakeModule", "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding",
+    "untie",
 ]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
 MakePositions = Callable[[], nn.Module | None]
+MakeModule = Callable[[], nn.Module]
 SourceTokens = Int[Tensor, "batch src_len"]
 TargetTokens = Int[Tensor, "batch tgt_len"]
 Lengths = Int[Tensor, " batch"]
@@ -201,14 +203,26 @@ RNN_CELLS: dict[str, type[RNNCell]] = {"gru": GRUCell, "lstm": LSTMCell}
 RNN_LAYERS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
 class FeedForward(ResettableModule):
     """Position-wise feed-forward network.
 
-        y = W2 relu(W1 x + b1) + b2
+        y = W2 activation(W1 x + b1) + b2                       b1 = b2 = 0 without `bias`
+        y = W2 (activation(W1 x + b1) * (W3 x + b3)) + b2       with `gated`
 
     Args:
         embed_dim: size of x and y
         ffn_dim: size of the inner layer
+        activation: "relu", "gelu", "gelu_tanh" (its approximation by tanh) or "silu"
+        gated: multiply the inner layer with a second one, `linear3` (Shazeer 2020, arXiv 2002.05202)
+        bias: whether the layers have a bias
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (*, embed_dim) -> (*, embed_dim)
@@ -220,23 +234,42 @@ class FeedForward(ResettableModule):
     Reference: Vaswani et al. (2017), arXiv 1706.03762, 3.3.
     """
 
-    def __init__(self, embed_dim: int, ffn_dim: int, *, device: Device = None, dtype: Dtype = None):
+    repr_settings = ("activation",)
+
+    def __init__(
+        self,
+        embed_dim: int,
+        ffn_dim: int,
+        *,
+        activation: str = "relu",
+        gated: bool = False,
+        bias: bool = True,
+        device: Device = None,
+        dtype: Dtype = None,
+    ):
         super().__init__()
-        self.linear1 = nn.Linear(embed_dim, ffn_dim, device=device, dtype=dtype)
-        self.linear2 = nn.Linear(ffn_dim, embed_dim, device=device, dtype=dtype)
+        require_choice("activation", activation, ACTIVATIONS, "FeedForward")
+        factory: FactoryKwargs = {"device": device, "dtype": dtype}
+        self.activation = activation
+        self.linear1 = nn.Linear(embed_dim, ffn_dim, bias, **factory)
+        self.linear2 = nn.Linear(ffn_dim, embed_dim, bias, **factory)
+        self.linear3 = nn.Linear(embed_dim, ffn_dim, bias, **factory) if gated else None
         self._init_parameters()
 
     def _init_parameters(self) -> None:
-        for linear in (self.linear1, self.linear2):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+        for linear in (self.linear1, self.linear2, self.linear3):
+            if linear is not None:
+                nn.init.xavier_uniform_(linear.weight)
+                if linear.bias is not None:
+                    nn.init.zeros_(linear.bias)
 
     def forward(self, x: Float[Tensor, "*batch embed_dim"]) -> Float[Tensor, "*batch embed_dim"]:
-        return self.linear2(torch.relu(self.linear1(x)))
+        inner = ACTIVATIONS[self.activation](self.linear1(x))
+        return self.linear2(inner if self.linear3 is None else inner * self.linear3(x))
 
 
 class TokenEmbedding(nn.Embedding):
-    """Token vectors times sqrt(embed_dim), plus positions, with dropout.
+    """Token vectors times a scale, plus positions, with dropout; in some models normalized before it.
 
     Args:
         vocab_size: number of tokens
@@ -244,6 +277,8 @@ class TokenEmbedding(nn.Embedding):
         dropout: probability of dropout on the sum
         make_positions: returns the module that adds positions, called with the vectors and the first position, or None
             for no positions; `Sinusoidal(embed_dim)` if None
+        scale: factor of the token vectors; sqrt(embed_dim) if None
+        make_norm: returns the module that normalizes the sum; without it, the sum is not normalized
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (batch, seq_len) -> (batch, seq_len, embed_dim)
@@ -262,26 +297,31 @@ class TokenEmbedding(nn.Embedding):
         dropout: float = 0.0,
         *,
         make_positions: MakePositions | None = None,
+        scale: float | None = None,
+        make_norm: MakeModule | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
         super().__init__(vocab_size, embed_dim, device=device, dtype=dtype)
-        self.scale = math.sqrt(embed_dim)
+        self.scale = math.sqrt(embed_dim) if scale is None else scale
         self.positions = Sinusoidal(embed_dim) if make_positions is None else make_positions()
+        self.norm = None if make_norm is None else make_norm()
         self.dropout = FastDropout(dropout)
 
     def reset_parameters(self) -> None:
         """Draw the vectors and the positions again; the first draw, that of nn.Embedding, is overwritten."""
         super().reset_parameters()
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
-        reset_modules(self._modules.get("positions"))  # not set yet when the constructor of nn.Embedding calls this
+        # Not set yet when the constructor of nn.Embedding calls this.
+        reset_modules(self._modules.get("positions"), self._modules.get("norm"))
 
     def forward(
         self, tokens: Int[Tensor, "batch seq_len"], offset: int = 0
     ) -> Float[Tensor, "batch seq_len embed_dim"]:
         """The vectors of tokens at positions offset, offset + 1, ..."""
         vectors = super().forward(tokens) * self.scale
-        return self.dropout(vectors if self.positions is None else self.positions(vectors, offset))
+        vectors = vectors if self.positions is None else self.positions(vectors, offset)
+        return self.dropout(vectors if self.norm is None else self.norm(vectors))
 
 
 def untie(output: nn.Linear, embedding: nn.Embedding) -> None:

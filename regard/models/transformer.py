@@ -16,7 +16,16 @@ from torch import Tensor, nn
 from regard.attention import AttentionOutput, KVCache, MultiHead, padding
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
-from regard.models.layers import Lengths, Logits, MakePositions, SourceTokens, TargetTokens, TokenEmbedding, untie
+from regard.models.layers import (
+    Lengths,
+    Logits,
+    MakeModule,
+    MakePositions,
+    SourceTokens,
+    TargetTokens,
+    TokenEmbedding,
+    untie,
+)
 from regard.models.transformer_fast import FusedDecoderState, fuse_decoder
 from regard.models.transformer_layers import MakeAttention, TransformerDecoder, TransformerEncoder
 
@@ -47,8 +56,13 @@ class Transformer(ResettableModule):
             depend on distances, because there are none between positions of two texts
         make_positions: returns the module that adds positions to embeddings, such as `Learned(512, embed_dim)`, or
             None for no positions, as with a score that depends on distances; `Sinusoidal(embed_dim)` if None
-        device, dtype: of the parameters, as in PyTorch; what `make_self_attn`, `make_cross_attn` and
-            `make_positions` return has its own
+        make_feed_forward: returns the feed-forward network of a layer; `FeedForward(embed_dim, ffn_dim)` if None
+        make_norm: returns a normalization; `nn.LayerNorm(embed_dim)` if None
+        make_embed_norm: returns the normalization of embeddings, as in BART; without it, there is none. With it, both
+            languages have positions and norms of their own, also if their embeddings are shared
+        embed_scale: factor of the embeddings before positions are added; sqrt(embed_dim) if None
+        output_bias: whether `lm_head` has a bias
+        device, dtype: of the parameters, as in PyTorch; what the functions `make_*` return has its own
 
     Shape: source (batch, src_len), source_lengths (batch,), target (batch, tgt_len) -> (batch, tgt_len, tgt_vocab)
 
@@ -75,6 +89,11 @@ class Transformer(ResettableModule):
         make_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
         make_positions: MakePositions | None = None,
+        make_feed_forward: MakeModule | None = None,
+        make_norm: MakeModule | None = None,
+        make_embed_norm: MakeModule | None = None,
+        embed_scale: float | None = None,
+        output_bias: bool = False,
         device: Device = None,
         dtype: Dtype = None,
     ):
@@ -87,16 +106,17 @@ class Transformer(ResettableModule):
         self.tie_embeddings = tie_embeddings
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
         options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
-        options |= {"make_self_attn": make_self_attn}
+        options |= {"make_self_attn": make_self_attn, "make_feed_forward": make_feed_forward, "make_norm": make_norm}
         num_decoder_layers = num_decoder_layers or num_encoder_layers
         self.encoder = TransformerEncoder(embed_dim, num_heads, num_layers=num_encoder_layers, **options)
         options |= {"make_cross_attn": make_cross_attn}
         self.decoder = TransformerDecoder(embed_dim, num_heads, num_layers=num_decoder_layers, **options)
-        embed_options = {"make_positions": make_positions, **factory}
+        embed_options = {"make_positions": make_positions, "make_norm": make_embed_norm, **factory}
+        embed_options |= {"scale": embed_scale}
         self.src_embed = self.tgt_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, **embed_options)
-        if tie_embeddings != "all":
+        if tie_embeddings != "all" or make_embed_norm is not None:
             self.tgt_embed = TokenEmbedding(tgt_vocab_size, embed_dim, dropout, **embed_options)
-        self.lm_head = nn.Linear(embed_dim, tgt_vocab_size, bias=False, **factory)
+        self.lm_head = nn.Linear(embed_dim, tgt_vocab_size, bias=output_bias, **factory)
         self._init_parameters()
 
     def reset_parameters(self) -> None:
@@ -104,10 +124,14 @@ class Transformer(ResettableModule):
         super().reset_parameters()
 
     def _init_parameters(self) -> None:
+        if self.lm_head.bias is not None:
+            nn.init.zeros_(self.lm_head.bias)
         if self.tie_embeddings == "none":
             nn.init.xavier_uniform_(self.lm_head.weight)
         else:
             self.lm_head.weight = self.tgt_embed.weight
+        if self.tie_embeddings == "all":
+            self.src_embed.weight = self.tgt_embed.weight
 
     def forward(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Logits:
         """Logits of the next token after each target token."""

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from regard.attention import Dropout, MultiHead, ScaledDot, Sinusoidal
+from regard.attention import Dropout, Learned, MultiHead, ScaledDot, Sinusoidal
 from regard.models import fast_decoding
-from regard.models.layers import FastDropout, FeedForward, TokenEmbedding
+from regard.models.layers import ACTIVATIONS, FastDropout, FeedForward, TokenEmbedding
 from regard.models.transformer_layers import TransformerDecoder, TransformerDecoderLayer
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Memory = Float[Tensor, "sentences src_len dim"]
 Lengths = Int[Tensor, " sentences"]
 INLINED = (
     *(TransformerDecoder, TransformerDecoderLayer, FeedForward, TokenEmbedding, FastDropout),
-    *(MultiHead, ScaledDot, Dropout, Sinusoidal, nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
+    *(MultiHead, ScaledDot, Dropout, Sinusoidal, Learned, nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
 )
 
 
@@ -50,9 +50,10 @@ class FusedDecoderLayer:
         self.qkv_proj = _fuse_linears(self_attn.q_proj, self_attn.k_proj, self_attn.v_proj)
         self.self_out_proj = _fuse_linears(self_attn.out_proj)
         self.cross_q_proj, self.cross_out_proj = (_fuse_linears(cross_attn.q_proj), _fuse_linears(cross_attn.out_proj))
-        self.linear1 = _fuse_linears(layer.feed_forward.linear1)
-        self.linear2 = _fuse_linears(layer.feed_forward.linear2)
-        self.norms = [_fuse_norm(norm) for norm in (layer.norm1, layer.norm2, layer.norm3)]
+        feed_forward = cast(FeedForward, layer.feed_forward)
+        self.linear1, self.linear2 = _fuse_linears(feed_forward.linear1), _fuse_linears(feed_forward.linear2)
+        self.activation = torch.relu_ if feed_forward.activation == "relu" else ACTIVATIONS[feed_forward.activation]
+        self.norms = [_fuse_norm(cast(nn.LayerNorm, norm)) for norm in (layer.norm1, layer.norm2, layer.norm3)]
 
 
 class FusedDecoder:
@@ -79,7 +80,8 @@ class FusedDecoder:
         self.final_norm = _fuse_norm(cast(nn.LayerNorm, model.decoder.norm)) if self.norm_first else None
         embed = model.tgt_embed
         self.embed_weight, self.embed_scale = embed.weight, embed.scale
-        self.positions = cast(Sinusoidal, embed.positions)
+        self.embed_norm = None if embed.norm is None else _fuse_norm(cast(nn.LayerNorm, embed.norm))
+        self.positions = embed.positions
         self.output_projection = fast_decoding.cached_output_projection(model.lm_head)
 
     def split_heads(
@@ -89,9 +91,16 @@ class FusedDecoder:
         head_dim = self.embed_dim // self.num_heads
         return projected.view(*projected.shape[:2], self.num_heads, head_dim).transpose(1, 2)
 
-    def position_encodings(self, count: int) -> Float[Tensor, "count dim"]:
-        """The encodings of the first positions."""
-        return self.positions.encoding(count, 0, dtype=self.embed_weight.dtype, device=self.embed_weight.device)
+    def position_encodings(self, length: int) -> Float[Tensor, "count dim"]:
+        """The encodings of the first positions, at least `length` of them."""
+        positions, embed_weight = self.positions, self.embed_weight
+        if isinstance(positions, Learned):
+            positions.check_positions(0, length)
+            return positions.table
+        count = max(BUFFER_STEPS, 2 * (length - 1))
+        if positions is None:
+            return embed_weight.new_zeros(count, self.embed_dim)
+        return cast(Sinusoidal, positions).encoding(count, 0, dtype=embed_weight.dtype, device=embed_weight.device)
 
 
 FUSED_DECODERS: fast_decoding.WeightCache[FusedDecoder] = WeakKeyDictionary()
@@ -100,8 +109,8 @@ FUSED_DECODERS: fast_decoding.WeightCache[FusedDecoder] = WeakKeyDictionary()
 def fuse_decoder(model: Transformer) -> FusedDecoder | None:
     """The fused decoder of a Transformer, cached as long as its weights are unchanged.
 
-    None if every module must be called: with gradients, watchers, hooks, compilation or autocast, and with attention
-    or positions other than the paper's.
+    None if every module must be called: with gradients, watchers, hooks, compilation or autocast, with attention other
+    than the paper's, relative positions, gated feed-forward networks or normalizations other than layer norm.
 
     Args:
         model: the model
@@ -122,12 +131,13 @@ def fuse_decoder(model: Transformer) -> FusedDecoder | None:
 
 
 def _has_standard_layers(model: Transformer) -> bool:
-    """Whether positions and all decoder layers are the paper's, with the same number of heads."""
+    """Whether all decoder layers are the paper's but for the activation, with the same number of heads."""
     layers = cast("list[TransformerDecoderLayer]", list(model.decoder.layers))
     attentions = [attention for layer in layers for attention in (layer.self_attn, layer.cross_attn)]
     return (
-        type(model.tgt_embed.positions) is Sinusoidal
+        type(model.tgt_embed.positions) in (Sinusoidal, Learned, type(None))
         and all(isinstance(layer.feed_forward, FeedForward) for layer in layers)
+        and all(cast(FeedForward, layer.feed_forward).linear3 is None for layer in layers)
         and all(type(layer)._residual is TransformerDecoderLayer._residual for layer in layers)
         and all(isinstance(attention, MultiHead) and type(attention.score) is ScaledDot for attention in attentions)
         and all(attention.is_standard for attention in attentions)
@@ -176,7 +186,7 @@ class FusedDecoderState(fast_decoding.ProjectedState):
         self.num_cached = 0  # tokens of each sentence, of all its rows, in the cache
         self.cache = memory.new_zeros(len(memory), len(decoder.layers), 0, 2 * decoder.embed_dim)
         self.visibility = memory.new_zeros(len(memory), 1, 0)  # 0 where a row sees a cached token, else -inf
-        self.position_encodings = decoder.position_encodings(BUFFER_STEPS)
+        self.position_encodings = decoder.position_encodings(1)
         self.source_queries: list[Tensor] = []  # of each layer, in the last step
         self.src_len, padded = memory.shape[1], round_up_to_vector(memory.shape[1])
         memory = F.pad(memory, (0, 0, 0, padded - self.src_len))
@@ -196,9 +206,10 @@ class FusedDecoderState(fast_decoding.ProjectedState):
         decoder, width = self.decoder, self.beam_width
         tokens = self.slots.to_slots(tokens.view(-1, width)).flatten()
         if self.length == len(self.position_encodings):
-            self.position_encodings = decoder.position_encodings(2 * self.length)
+            self.position_encodings = decoder.position_encodings(self.length + 1)
         embedded = F.embedding(tokens, decoder.embed_weight)
         x = torch.add(self.position_encodings[self.length], embedded, alpha=decoder.embed_scale)
+        x = x if decoder.embed_norm is None else decoder.embed_norm(x)
         self._append_new_tokens()
         self.source_queries.clear()
         for index, layer in enumerate(decoder.layers):
@@ -216,7 +227,7 @@ class FusedDecoderState(fast_decoding.ProjectedState):
         x = self._attend_to_source(norm2(x) if norm_first else x, layer, index).add_(x)
         x = x if norm_first else norm2(x)
 
-        inner = layer.linear1(norm3(x) if norm_first else x).relu_()
+        inner = layer.activation(layer.linear1(norm3(x) if norm_first else x))
         x = layer.linear2(inner).add_(x)
         return x if norm_first else norm3(x)
 

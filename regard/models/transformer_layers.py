@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.attention import AttentionOutput, KVCache, Mask, MultiHead, causal
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
-from regard.models.layers import FastDropout, FeedForward
+from regard.models.layers import FastDropout, FeedForward, MakeModule
 
 __all__ = [
     "MakeAttention", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
@@ -34,7 +34,8 @@ class TransformerEncoder(ResettableModule):
         embed_dim: size of the vectors
         num_heads: attention heads of each layer
         num_layers: number of layers
-        ffn_dim, dropout, norm_first, make_self_attn, device, dtype: as in `TransformerEncoderLayer`
+        ffn_dim, dropout, norm_first, make_self_attn, make_feed_forward, make_norm, device, dtype: as in
+            `TransformerEncoderLayer`
 
     Shape: (batch, seq_len, embed_dim) -> (batch, seq_len, embed_dim)
 
@@ -54,15 +55,18 @@ class TransformerEncoder(ResettableModule):
         dropout: float = 0.1,
         norm_first: bool = False,
         make_self_attn: MakeAttention | None = None,
+        make_feed_forward: MakeModule | None = None,
+        make_norm: MakeModule | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
         super().__init__()
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
         options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
-        options |= {"make_self_attn": make_self_attn}
+        options |= {"make_self_attn": make_self_attn, "make_feed_forward": make_feed_forward, "make_norm": make_norm}
         self.layers = nn.ModuleList(TransformerEncoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(embed_dim, **factory) if norm_first else nn.Identity()
+        make_norm = make_norm or (lambda: nn.LayerNorm(embed_dim, **factory))
+        self.norm = make_norm() if norm_first else nn.Identity()
 
     def forward(self, x: Vectors, mask: MaskLike = None, caches: Sequence[KVCache] | None = None) -> Vectors:
         """Encode x; with a causal mask and a cache per layer, x continues what the caches hold."""
@@ -78,7 +82,7 @@ class _ResidualLayer(ResettableModule):
     dropout: FastDropout
     norm_first: bool
 
-    def _residual(self, x: Tensor, norm: nn.LayerNorm, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def _residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """norm(x + sublayer(x)), or x + sublayer(norm(x)) with `norm_first`."""
         if self.norm_first:
             return x + self.dropout(sublayer(norm(x)))
@@ -97,6 +101,8 @@ class TransformerEncoderLayer(_ResidualLayer):
         dropout: probability of dropout on the output of each sublayer
         norm_first: normalize before each sublayer, not after it
         make_self_attn: returns the self-attention; `MultiHead(embed_dim, num_heads)` if None
+        make_feed_forward: returns the feed-forward network; `FeedForward(embed_dim, ffn_dim)` if None
+        make_norm: returns a normalization; `nn.LayerNorm(embed_dim)` if None
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (batch, seq_len, embed_dim) -> (batch, seq_len, embed_dim)
@@ -115,6 +121,8 @@ class TransformerEncoderLayer(_ResidualLayer):
         dropout: float = 0.1,
         norm_first: bool = False,
         make_self_attn: MakeAttention | None = None,
+        make_feed_forward: MakeModule | None = None,
+        make_norm: MakeModule | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
@@ -122,9 +130,10 @@ class TransformerEncoderLayer(_ResidualLayer):
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
         make = make_self_attn or (lambda: MultiHead(embed_dim, num_heads, **factory))
         self.self_attn = make()
-        self.feed_forward = FeedForward(embed_dim, ffn_dim, **factory)
-        self.norm1 = nn.LayerNorm(embed_dim, **factory)
-        self.norm2 = nn.LayerNorm(embed_dim, **factory)
+        make_feed_forward = make_feed_forward or (lambda: FeedForward(embed_dim, ffn_dim, **factory))
+        self.feed_forward = make_feed_forward()
+        make_norm = make_norm or (lambda: nn.LayerNorm(embed_dim, **factory))
+        self.norm1, self.norm2 = make_norm(), make_norm()
         self.dropout, self.norm_first = FastDropout(dropout), norm_first
 
     def forward(self, x: Tensor, mask: MaskLike = None, cache: KVCache | None = None) -> Tensor:
@@ -139,7 +148,8 @@ class TransformerDecoder(ResettableModule):
         embed_dim: size of the vectors
         num_heads: attention heads of each layer
         num_layers: number of layers
-        ffn_dim, dropout, norm_first, make_self_attn, make_cross_attn, device, dtype: as in `TransformerDecoderLayer`
+        ffn_dim, dropout, norm_first, make_self_attn, make_cross_attn, make_feed_forward, make_norm, device, dtype: as
+            in `TransformerDecoderLayer`
 
     Shape: x (batch, tgt_len, embed_dim), memory (batch, src_len, embed_dim) -> (batch, tgt_len, embed_dim) and one
         `AttentionOutput` per layer
@@ -162,6 +172,8 @@ class TransformerDecoder(ResettableModule):
         norm_first: bool = False,
         make_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
+        make_feed_forward: MakeModule | None = None,
+        make_norm: MakeModule | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
@@ -169,8 +181,10 @@ class TransformerDecoder(ResettableModule):
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
         options = {"ffn_dim": ffn_dim, "dropout": dropout, "norm_first": norm_first, **factory}
         options |= {"make_self_attn": make_self_attn, "make_cross_attn": make_cross_attn}
+        options |= {"make_feed_forward": make_feed_forward, "make_norm": make_norm}
         self.layers = nn.ModuleList(TransformerDecoderLayer(embed_dim, num_heads, **options) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(embed_dim, **factory) if norm_first else nn.Identity()
+        make_norm = make_norm or (lambda: nn.LayerNorm(embed_dim, **factory))
+        self.norm = make_norm() if norm_first else nn.Identity()
 
     def forward(self, x: Target, memory: Memory, mask: MaskLike = None) -> tuple[Target, list[AttentionOutput]]:
         """Hidden states, and the cross-attention of each layer; `mask` is for the memory."""
@@ -194,6 +208,8 @@ class TransformerDecoderLayer(_ResidualLayer):
         norm_first: normalize before each sublayer, not after it
         make_self_attn: returns the self-attention; `MultiHead(embed_dim, num_heads)` if None
         make_cross_attn: returns the cross-attention; `make_self_attn` if None
+        make_feed_forward: returns the feed-forward network; `FeedForward(embed_dim, ffn_dim)` if None
+        make_norm: returns a normalization; `nn.LayerNorm(embed_dim)` if None
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (batch, tgt_len, embed_dim) -> (batch, tgt_len, embed_dim)
@@ -215,6 +231,8 @@ class TransformerDecoderLayer(_ResidualLayer):
         norm_first: bool = False,
         make_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
+        make_feed_forward: MakeModule | None = None,
+        make_norm: MakeModule | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
@@ -228,10 +246,10 @@ class TransformerDecoderLayer(_ResidualLayer):
                 " RelativeBias), because there are none between positions of two texts; pass"
                 " make_cross_attn=lambda: MultiHead(embed_dim, num_heads)"
             )
-        self.feed_forward = FeedForward(embed_dim, ffn_dim, **factory)
-        self.norm1 = nn.LayerNorm(embed_dim, **factory)
-        self.norm2 = nn.LayerNorm(embed_dim, **factory)
-        self.norm3 = nn.LayerNorm(embed_dim, **factory)
+        make_feed_forward = make_feed_forward or (lambda: FeedForward(embed_dim, ffn_dim, **factory))
+        self.feed_forward = make_feed_forward()
+        make_norm = make_norm or (lambda: nn.LayerNorm(embed_dim, **factory))
+        self.norm1, self.norm2, self.norm3 = make_norm(), make_norm(), make_norm()
         self.dropout, self.norm_first = FastDropout(dropout), norm_first
 
     def forward(

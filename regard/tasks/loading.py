@@ -15,10 +15,18 @@ from torch.overrides import TorchFunctionMode
 
 from regard.config import Option
 from regard.data import Tokenizer
-from regard.errors import ConfigError, RunFormatError, WeightsMismatchError
+from regard.errors import ConfigError, RunFormatError, UnsupportedError, WeightsMismatchError
 from regard.files import read_json, write_json
 from regard.tasks.predictor import Predictor, Report
-from regard.tasks.registry import check_processor, get_recipe, get_task, is_export, open_record, recipe_name
+from regard.tasks.registry import (
+    check_processor,
+    get_recipe,
+    get_task,
+    is_checkpoint,
+    is_export,
+    open_record,
+    recipe_name,
+)
 from regard.training import RunFolder, load_into, load_weights
 from regard.training.weights import resolve_device
 
@@ -109,7 +117,7 @@ def load(
     """The predictor of a run: with its averaged weights, else its best, else its last.
 
     Args:
-        folder: of a run, or one that `regard export` wrote
+        folder: of a run, one that `regard export` wrote, or a Marian checkpoint of Hugging Face (OPUS-MT)
         device: where to compute: auto, cpu, cuda, cuda:1, mps
         weights: another file of weights
         engine: "torch", or an engine for translations: "ctranslate2", "onnx"
@@ -123,6 +131,12 @@ def load(
         from regard import export  # it imports this module
 
         return export.open_export(folder, engine, device)
+    if is_checkpoint(folder) and engine in (None, "torch"):
+        from regard.tasks import pretrained  # it imports this module
+
+        if weights is not None:
+            raise UnsupportedError(f"{folder} is a checkpoint of Hugging Face, which has one file of weights")
+        return pretrained.load_checkpoint(folder, device)
     if engine is not None:
         from regard import export
 

@@ -18,6 +18,7 @@ from regard._imports import resolve
 from regard.config import Config, load_translations, split_override
 from regard.errors import RunFormatError, UnknownNameError
 from regard.files import check_files
+from regard.tasks.folders import EXPORT_FILE, is_checkpoint, is_export
 from regard.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPORT_FILE", "RECIPES", "RECORD_FORMAT", "TASKS", "NoOptions", "Recipe", "TaskEntry", "cache_records",
-    "check_processor", "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_export", "list_verbs",
-    "make_config", "make_recipe", "open_record", "read_record", "recipe_name",
+    "check_processor", "find_task", "get_entry", "get_options", "get_recipe", "get_task", "is_checkpoint", "is_export",
+    "list_verbs", "make_config", "make_recipe", "open_record", "read_record", "recipe_name",
 ]  # fmt: skip
 
 RECORD_FORMAT = 2  # of run.json
-EXPORT_FILE = "export.json"  # the record of an exported model
 _RECORDS: ContextVar[dict[Path, dict[str, Any]] | None] = ContextVar("records", default=None)
 
 
@@ -327,20 +327,11 @@ def check_processor(run: RunFolder, record: Mapping[str, Any]) -> None:
     )
 
 
-def is_export(folder: str | Path) -> bool:
-    """Whether a folder is an exported model.
-
-    Args:
-        folder: the folder
-    """
-    return (Path(folder) / EXPORT_FILE).is_file()
-
-
 def open_record(folder: str | Path) -> dict[str, Any]:
     """The record of a run, or of an exported model, whose files are compared with their checksums.
 
     Args:
-        folder: of the run or of the exported model
+        folder: of the run, of the exported model or of a checkpoint of Hugging Face
     """
     records = _RECORDS.get()
     if records is not None and (record := records.get(Path(folder))) is not None:
@@ -349,6 +340,10 @@ def open_record(folder: str | Path) -> dict[str, Any]:
         from regard import export  # it imports torch, and this package
 
         record = export.read_record(folder)
+    elif is_checkpoint(folder):
+        from regard.tasks import pretrained  # it imports torch
+
+        record = pretrained.make_checkpoint_record(folder)
     else:
         record = read_record(RunFolder.open(folder))
     if records is not None:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.positions import Learned, Sinusoidal, binary_code
+from regard.errors import UsageError
 
 DIM, LENGTH, TABLE = 6, 5, 40
 EVEN = st.integers(1, 8).map(lambda half: 2 * half)
@@ -210,3 +211,10 @@ def test_wrong_shapes_are_an_error(kind):
         make(kind)(torch.zeros(2, 5, 6), torch.tensor([1, 2, 3]))
     with pytest.raises(ValueError, match=r"begins like the batch axes \(2,\) of x, but its shape is \(2, 1\)"):
         make(kind)(torch.zeros(2, 5, 6), torch.tensor([[1], [2]]))
+
+
+def test_sines_before_cosines_are_the_same_numbers_in_another_order():
+    encoding, halves = Sinusoidal(6).encoding(5), Sinusoidal(6, interleaved=False).encoding(5)
+    assert torch.equal(halves, torch.cat((encoding[:, 0::2], encoding[:, 1::2]), 1))
+    with pytest.raises(UsageError, match="interleaved=True"):
+        Sinusoidal(6, interleaved=False).shift_matrix(1)

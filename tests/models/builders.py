@@ -1,5 +1,6 @@
 """One constructor call, or more, for every public module of regard; `factory` is `device=` and `dtype=`."""
 
+import torch
 from torch import nn
 
 from regard import attention as a
@@ -133,11 +134,25 @@ BUILD = {
     "Transformer": lambda **f: models.Transformer(11, 13, norm_first=True, **SIZES, **f),
     "Transformer, tied": lambda **f: models.Transformer(11, 13, tie_embeddings="output", **SIZES, **f),
     "Transformer, all tied": lambda **f: models.Transformer(13, 13, tie_embeddings="all", **SIZES, **f),
+    "Transformer, BART": lambda **f: models.Transformer(
+        13,
+        13,
+        tie_embeddings="all",
+        make_embed_norm=lambda: torch.nn.LayerNorm(16, **f),
+        output_bias=True,
+        make_positions=lambda: a.Learned(9, 16, **f),
+        embed_scale=1.0,
+        **SIZES,
+        **f,
+    ),
+    "FeedForward, gated": lambda **f: layers.FeedForward(4, 8, activation="silu", gated=True, bias=False, **f),
     "TransformerDecoder": lambda **f: models.TransformerDecoder(**LAYER, num_layers=2, **f),
     "TransformerDecoderLayer": lambda **f: models.TransformerDecoderLayer(**LAYER, **f),
     "TransformerEncoder": lambda **f: models.TransformerEncoder(**LAYER, num_layers=2, **f),
     "TransformerEncoderLayer": lambda **f: models.TransformerEncoderLayer(**LAYER, **f),
     "CausalLM": lambda **f: models.CausalLM(20, embed_dim=8, num_heads=2, num_layers=2, **f),
+    "Bert": lambda **f: models.Bert(11, embed_dim=8, num_heads=2, num_layers=1, max_positions=6, dropout=0.0, **f),
+    "BertForMaskedLM": lambda **f: models.BertForMaskedLM(BUILD["Bert"](**f), **f),
     "MaskedLM": lambda **f: models.MaskedLM(hybrid(**f), **f),
     "HybridEncoder": hybrid,
     "ConvBlock": lambda **f: hybrid_encoder.ConvBlock(8, **f),

@@ -161,6 +161,9 @@ class TranslationConfig(TrainingConfig):
     length_penalty: float = option(
         1.0, "exponent of the length normalization in beam search; larger values prefer longer translations", ge=0
     )
+    length_penalty_type: Literal["wu", "power"] = option(
+        "wu", "formula of the length penalty: that of Wu et al. (2016), or a power of the length as in transformers"
+    )
     bleu_tokenizer: BleuTokenizer = option(
         "auto",
         "tokenizer of BLEU; auto: zh if the target language of language_pair is Chinese, char if it is ja, ko or th,"

@@ -1,0 +1,138 @@
+"""Checkpoints of Hugging Face as models of regard, and models of regard in the layouts of `transformers`.
+
+    from_pretrained    a folder or a name on the hub -> a model with equal logits
+    to_transformers    a model -> config.json and the state dict of its layout
+
+A family is a constructor call and a table of names; the models are those of `regard.models`. Nothing of
+`transformers` is imported, and no code of a checkpoint is run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from regard.attention.module import Device, Dtype
+from regard.errors import ExportError, UnsupportedError, WeightsMismatchError
+from regard.models.pretrained.bert import BERT, ROBERTA
+from regard.models.pretrained.checkpoint import (
+    CONFIG_FILE,
+    PretrainedCheckpoint,
+    find_folder,
+    read_checkpoint,
+    read_state_dict,
+)
+from regard.models.pretrained.family import Family
+from regard.models.pretrained.fields import ConfigFields
+from regard.models.pretrained.gpt2 import GPT2
+from regard.models.pretrained.rules import read_weights, write_weights
+from regard.models.pretrained.seq2seq import SEQ2SEQ
+
+__all__ = [
+    "FAMILIES",
+    "PretrainedCheckpoint",
+    "find_folder",
+    "from_pretrained",
+    "load_model",
+    "read_checkpoint",
+    "to_transformers",
+]
+
+FAMILIES: dict[str, Family] = {name: one for one in (SEQ2SEQ, BERT, ROBERTA, GPT2) for name in one.model_types}
+INITIALIZERS = {"uniform_", "normal_", "xavier_uniform_", "kaiming_uniform_"}
+
+
+def from_pretrained(
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    device: Device = None,
+    dtype: Dtype = None,
+) -> Any:
+    """The model of a Hugging Face checkpoint, in eval mode: token ids are those of the checkpoint.
+
+    The families are Marian, BART, Pegasus (`Transformer`), BERT, RoBERTa (`Bert`, `BertForMaskedLM`) and GPT-2
+    (`CausalLM`). A checkpoint with a setting that changes the computation, and that regard does not know, is refused.
+
+    Args:
+        name: a folder, or a name on the hub such as "Helsinki-NLP/opus-mt-en-de", which is downloaded
+        revision: branch, tag or commit on the hub; the main branch if None
+        token: of the hub; the one that `hf auth login` has saved if None
+        device: where the model is; the CPU if None
+        dtype: of its weights; float32 if None
+
+    Returns:
+        The model.
+
+    Example:
+        model = regard.from_pretrained("bert-base-chinese")
+        hidden = model.encoder(tokens, lengths)
+    """
+    model = load_model(read_checkpoint(find_folder(name, revision, token)))
+    return model.to(device=device, dtype=dtype)
+
+
+def load_model(checkpoint: PretrainedCheckpoint) -> Any:
+    """The model of a checkpoint, in float32 and eval mode.
+
+    Args:
+        checkpoint: its settings and its folder
+
+    Example:
+        load_model(read_checkpoint(Path("opus-mt-en-de")))
+    """
+    path = checkpoint.folder / CONFIG_FILE
+    if (family := FAMILIES.get(checkpoint.model_type)) is None:
+        known = ", ".join(FAMILIES)
+        raise UnsupportedError(f"{path} has model_type={checkpoint.model_type!r}; regard loads {known}")
+    fields = ConfigFields(checkpoint.config, str(path))
+    weights, weights_path = read_state_dict(checkpoint.folder)
+    weights = {name: tensor.float() for name, tensor in family.complete_names(weights).items()}
+    for name in ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layer", "num_layers"):
+        if isinstance(count := checkpoint.config.get(name), int) and count > len(weights):
+            raise WeightsMismatchError(f"{path} has {name}={count:,}, but {weights_path} has fewer weights")
+    with NoInitialization():
+        model = family.build(fields, weights.keys())
+    fields.check_rest(family.harmless)
+    if family.verify is not None and (problem := family.verify(model, weights)):
+        raise WeightsMismatchError(f"{weights_path}: {problem}")
+    read_weights(model, weights, family.rules(model), copies=family.copies(model), path=weights_path)
+    return model.eval()
+
+
+def to_transformers(model: nn.Module, max_positions: int = 1024) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The config.json and the weights of a model in the layout of `transformers`.
+
+    Args:
+        model: `Transformer` (Marian, Pegasus or BART), `Bert`, `BertForMaskedLM` or `CausalLM` (GPT-2)
+        max_positions: rows of a table of positions, where the model computes them and the layout has a table
+
+    Returns:
+        config.json without token ids, and the state dict. ExportError says what has no counterpart.
+
+    Example:
+        >>> from regard.models import Transformer
+        >>> model = Transformer(11, 11, embed_dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=16)
+        >>> config, weights = to_transformers(model)
+        >>> config["model_type"], weights["lm_head.weight"].shape
+        ('marian', torch.Size([11, 8]))
+    """
+    for family in dict.fromkeys(FAMILIES.values()):
+        if isinstance(model, family.model_class) and family.describe is not None:
+            prepared = model if family.prepare is None else family.prepare(model, max_positions)
+            config = family.describe(prepared)
+            return config, write_weights(prepared, family.rules(prepared))
+    raise ExportError(f"transformers has no counterpart of {type(model).__name__}; export it to safetensors")
+
+
+class NoInitialization(TorchFunctionMode):
+    """A context in which the random initialization of parameters is left out, since weights follow."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in INITIALIZERS:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
