@@ -16,7 +16,6 @@ __all__ = [
     "MissingDependencyError", "OutOfMemoryError", "RegardError", "RequestError", "RunError", "RunExistsError",
     "RunFormatError", "RunLockedError", "RunNotFoundError", "ShapeError", "StaleStateError", "StorageError",
     "TrainingError", "UnknownNameError", "UnsupportedError", "UsageError", "WeightsMismatchError",
-    "require_choice",
 ]  # fmt: skip
 
 
