@@ -13,14 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from regard._imports import require_extra
-from regard.attention import Dot, Dropout, Mask, WithSink, causal, dense, softmax
+from regard.attention import Dot, Dropout, Mask, Score, SoftCap, WithSink, causal, dense, softmax
 from regard.attention.equation import attend_unwatched
 from regard.attention.observers import notify_watchers
-from regard.attention.scores.base import DotProductFeatures, Score
-from regard.attention.scores.softcap import soft_cap
 from regard.errors import UnsupportedError
 
-__all__ = ["ATTN_IMPLEMENTATION", "BiasedDot", "huggingface_attention", "register_huggingface"]
+__all__ = ["ATTN_IMPLEMENTATION", "huggingface_attention", "register_huggingface"]
 
 ATTN_IMPLEMENTATION = "regard"
 UNSUPPORTED_ARGUMENTS = ("cache", "block_indices", "head_mask", "layer_head_mask", "sinks")
@@ -143,14 +141,16 @@ def huggingface_attention(
         selected = indices.new_zeros((*indices.shape[:-1], key.shape[-2]), dtype=torch.bool)
         chosen = dense(selected.scatter(-1, indices.long(), True).unsqueeze(1))
         mask = chosen if mask is None else mask & chosen
+    score: Score = Dot() * (query.shape[-1] ** -0.5 if scaling is None else float(scaling))
+    score = score if softcap is None else SoftCap(score, softcap)
     biases = [term for term in (bias, position_bias) if term is not None]
-    scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    score = BiasedDot(scaling, sum(biases[1:], biases[0]) if biases else None, softcap)
+    score = score + sum(biases[1:], biases[0]) if biases else score
     normalize: Any = softmax if s_aux is None else WithSink(softmax, len(s_aux), sinks=s_aux)
     if dropout and module.training:
         normalize = Dropout(normalize, dropout).train()
-    key, value = _repeat_kv(key, query), _repeat_kv(value, query)
-    output = notify_watchers(module, attend_unwatched(query, key, value, mask, score, normalize))
+    num_groups = query.shape[1] // key.shape[1]  # heads of queries that share one head of keys
+    output = attend_unwatched(query, key, value, mask, score, normalize, num_groups, has_heads=True)
+    notify_watchers(module, output)
     weights = output.weights if _is_asked_for_weights(others) else None
     return output.context.transpose(1, 2).contiguous(), weights
 
@@ -161,52 +161,6 @@ def _is_asked_for_weights(others: dict[str, Any]) -> bool:
     collector = getattr(capturing, "_active_collector", None)
     collected = collector.get() if collector is not None else None
     return bool(others.get("output_attentions")) or any(key.endswith("attentions") for key in collected or ())
-
-
-class BiasedDot(Dot):
-    """Scaled dot product with an optional soft cap and bias, as models of transformers use it.
-
-        score(q, k) = cap(scaling q . k) + bias          cap(s) = softcap tanh(s / softcap)
-
-    Args:
-        scaling: factor of the dot products
-        bias: added to the scores, (batch, heads, queries, keys), or None
-        softcap: limit of the scores, or None
-
-    Shape:
-        query (*batch, queries, dim), key (*batch, keys, dim) -> (*batch, queries, keys)
-
-    Example:
-        >>> query, key = torch.randn(2, 5, 4), torch.randn(2, 3, 4)
-        >>> bool(BiasedDot(0.5, None, softcap=1.0)(query, key).abs().max() <= 1)
-        True
-    """
-
-    def __init__(self, scaling: float, bias: Tensor | None, softcap: float | None):
-        super().__init__()
-        self.scaling, self.bias, self.softcap = scaling, bias, softcap
-        self.is_positional = bias is not None  # the bias depends on positions
-
-    def extra_repr(self) -> str:
-        return f"scaling={self.scaling}, softcap={self.softcap}"
-
-    def scale(self, dim: int) -> float:
-        return self.scaling
-
-    def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = super().forward(query, key)
-        if self.softcap is not None:
-            scores = soft_cap(scores, self.softcap)
-        if self.bias is None:
-            return scores
-        return scores + self.bias.to(torch.promote_types(self.bias.dtype, torch.float32))
-
-    def dot_product_features(self, query: Tensor, key: Tensor, mask: Mask | None) -> DotProductFeatures | None:
-        features = super().dot_product_features(query, key, mask) if self.softcap is None else None
-        return features if features is None or self.bias is None else features._replace(bias=self.bias)
-
-    def restrict(self, grid: Any) -> Score | None:
-        return self if self.bias is None else None
 
 
 def _convert_mask(
@@ -232,12 +186,6 @@ def _convert_mask(
 def _get_version(mask: Tensor) -> int:
     """How often a tensor was changed; tensors of inference mode do not count it."""
     return 0 if mask.is_inference() else mask._version
-
-
-def _repeat_kv(grouped: Tensor, query: Tensor) -> Tensor:
-    """Repeat keys or values for each query head of a group (grouped-query attention)."""
-    groups = query.shape[1] // grouped.shape[1]
-    return grouped if groups == 1 else grouped.repeat_interleave(groups, 1)
 
 
 def check_attn_implementation(model: nn.Module) -> None:

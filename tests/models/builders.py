@@ -16,7 +16,6 @@ from regard.tasks import sequence_loss
 from regard.testing import laws
 from regard.training.trainer import Objective
 from regard.viewing import PermutedWeights, UniformWeights
-from regard.viewing.huggingface import BiasedDot
 
 # Modules without a constructor of their own to test: base classes, and what wraps any model.
 BASE_CLASSES = {
@@ -72,7 +71,7 @@ BUILD = {
     "Alibi": lambda **f: a.Alibi(6, **f),
     "Attention": lambda **f: a.Attention(a.Bilinear(4, 6, **f)),
     "AttentionPool": lambda **f: a.AttentionPool(a.Attention(a.Bilinear(6, 8, **f)), 6, **f),
-    "BiasedDot": plain(lambda: BiasedDot(0.5, None, None)),
+    "Bias": plain(lambda: a.Bias(torch.zeros(2, 3))),
     "Bilinear": lambda **f: a.Bilinear(4, 6, **f),
     "Boxcar": plain(lambda: a.Boxcar(0.5)),
     "Concat": lambda **f: a.Concat(4, 6, 8, num_layers=3, **f),

@@ -183,9 +183,9 @@ def test_output_attentions(name):
 def test_a_causal_model_without_padding_has_no_mask_matrix(monkeypatch):
     masks, attend = [], huggingface.attend_unwatched
 
-    def record(query, key, value, mask, *rest):
+    def record(query, key, value, mask, *rest, **options):
         masks.append(mask)
-        return attend(query, key, value, mask, *rest)
+        return attend(query, key, value, mask, *rest, **options)
 
     monkeypatch.setattr(huggingface, "attend_unwatched", record)
     for name in ("Llama", "GPT2"):
@@ -262,3 +262,22 @@ def test_a_part_with_code_of_its_own_is_named():
         warnings.simplefilter("error")
         with watch(pair, layers="llama"):
             pair()
+
+
+def test_grouped_keys_are_not_copied(monkeypatch):
+    shapes, kernel = [], torch.nn.functional.scaled_dot_product_attention
+
+    def record(query, key, *arguments, **options):
+        shapes.append((query.shape[1], key.shape[1]))
+        return kernel(query, key, *arguments, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8)
+    bias = torch.randn(1, 1, 5, 5)
+    for mask in (None, bias):
+        output, _ = huggingface.huggingface_attention(torch.nn.Module(), query, key, key, mask, scaling=0.5)
+        full = key.repeat_interleave(2, 1)
+        expected = kernel(query, full, full, mask, scale=0.5).transpose(1, 2)
+        torch.testing.assert_close(output, expected)
+    assert (4, 2) in shapes
+    assert shapes.count((4, 4)) == 0

@@ -18,7 +18,7 @@ from regard.attention.masks.kinds import WindowMask
 from regard.attention.normalizers.basic import Temperature
 from regard.attention.output import AttentionInputs
 from regard.attention.relative_positions import RelativePositionBias
-from regard.attention.scores.base import DotProductFeatures, Score, SumScore
+from regard.attention.scores.base import Bias, DotProductFeatures, ScaledScore, Score, SumScore
 from regard.attention.scores.dot import Dot
 
 __all__ = ["fused_attention", "keeps_keys", "mean_pooling"]
@@ -50,9 +50,11 @@ def keeps_keys(score: Score) -> bool:
         >>> keeps_keys(ScaledDot() + Alibi(4)), keeps_keys(Gaussian())
         (True, False)
     """
+    if isinstance(score, ScaledScore):
+        return keeps_keys(score.score)
     if isinstance(score, SumScore):
         parts = (score.left, score.right)
-        biases = [isinstance(part, RelativePositionBias) for part in parts]
+        biases = [isinstance(part, (Bias, RelativePositionBias)) for part in parts]
         return any(biases) and all(is_bias or keeps_keys(part) for is_bias, part in zip(biases, parts, strict=True))
     return isinstance(score.pairwise, Dot)
 
