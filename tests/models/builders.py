@@ -11,6 +11,7 @@ from regard.attention.normalizers.wrappers import NormalizerWrapper
 from regard.attention.relative_positions import RelativePositionBias
 from regard.attention.scores.base import FunctionScore, ScaledScore, SumScore
 from regard.models import captioner, hierarchical, hybrid_encoder, image_models, layers, ntm, rnn_seq2seq
+from regard.nn import MultiheadAttention
 from regard.studies import costs
 from regard.tasks import sequence_loss
 from regard.testing import laws
@@ -93,6 +94,8 @@ BUILD = {
     "LocalP": lambda **f: a.LocalP(a.Additive(4, 6, 5, **f), 4, 8, 2, **f),
     "Location": lambda **f: a.Location(4, 9, **f),
     "MaxPool": plain(a.MaxPool),
+    "MultiheadAttention": lambda **f: MultiheadAttention(16, 4, add_bias_kv=True, **f),
+    "MultiheadAttention, other sizes": lambda **f: MultiheadAttention(16, 4, kdim=12, vdim=10, **f),
     "MultiHead": lambda **f: a.MultiHead(12, 6, 2, **f),
     "MultiHead, all options": lambda **f: a.MultiHead(
         12,
