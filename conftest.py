@@ -47,8 +47,9 @@ def _shapes_are_checked(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores, so each takes one
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores, so each takes one, as do their processes
         torch.set_num_threads(1)
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     if _shapes_are_checked(config):
         if "regard" in sys.modules:
             raise pytest.UsageError("regard was imported before its shapes could be checked: by a conftest.py?")
