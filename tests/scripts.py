@@ -54,7 +54,7 @@ def start_runner(folder: Path, **environment: str) -> Iterator[ScriptRunner]:
 
 def serve() -> None:
     """Answer every request with an exit code. In the copies this returns when the script has ended."""
-    import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401 (optimizers need it)
 
     for line in sys.stdin:
         script, arguments, cwd, *files = json.loads(line)
