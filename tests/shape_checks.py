@@ -8,7 +8,8 @@ a shape need no scope.
 import dataclasses
 import functools
 import inspect
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import jaxtyping
 
@@ -33,11 +34,16 @@ def check_calls(function: Any = None, *, typechecker: Any) -> Any:
         return function
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return jaxtyped(function, typechecker=typechecker)  # whose body runs after the call
+    hints, original = {}, function.__annotations__
+    for name, hint in original.items():
+        hints[name] = resolve(hint, function.__globals__)
+    function.__annotations__ = hints
     checked = typechecker(function)
-    hints = " ".join(describe(hint, function.__globals__) for hint in function.__annotations__.values())
-    if "jaxtyping" not in hints:
+    function.__annotations__ = checked.__annotations__ = original
+    shapes = repr(hints)
+    if "jaxtyping" not in shapes:
         return checked
-    if "{" in hints:  # a size like {self.dim}: the arguments are needed
+    if "{" in shapes[1:]:  # a size like {self.dim}: the arguments are needed
         return jaxtyped(checked, typechecker=None)
 
     @functools.wraps(function)
@@ -48,9 +54,9 @@ def check_calls(function: Any = None, *, typechecker: Any) -> Any:
     return check
 
 
-def describe(hint: Any, names: dict[str, Any]) -> str:
-    """A hint with the shapes in it, also those behind an alias."""
+def resolve(hint: Any, names: dict[str, Any]) -> Any:
+    """A hint instead of its text. Names that are not there when the function is defined may be anything."""
     try:
-        return repr(eval(hint, names) if isinstance(hint, str) else hint)
-    except NameError:  # a class that is not defined yet; there may be shapes beside it
-        return f"jaxtyping {hint}"
+        return get_type_hints(SimpleNamespace(__annotations__={"hint": hint}), names, include_extras=True)["hint"]
+    except Exception:
+        return Any

@@ -17,7 +17,7 @@ Rows = Float[Tensor, "rows dim"]
 
 
 @check
-def product(one: Rows, other: "Rows", wrong: bool = False) -> Float[Tensor, "rows"]:
+def product(one: Rows, other: "Rows", wrong: bool = False, unknown: "NoSuchName" = 0) -> Float[Tensor, "rows"]:
     return (one * other).sum(0 if wrong else 1)
 
 
