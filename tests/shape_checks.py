@@ -38,18 +38,18 @@ def check_calls(function: Any = None, *, typechecker: Any) -> Any:
     for name, hint in original.items():
         hints[name] = resolve(hint, function.__globals__)
     function.__annotations__ = hints
-    checked = typechecker(function)
-    function.__annotations__ = checked.__annotations__ = original
+    typed = typechecker(function)
+    function.__annotations__ = typed.__annotations__ = original
     shapes = repr(hints)
     if "jaxtyping" not in shapes:
-        return checked
+        return typed
     if "{" in shapes[1:]:  # a size like {self.dim}: the arguments are needed
-        return jaxtyped(checked, typechecker=None)
+        return jaxtyped(typed, typechecker=None)
 
     @functools.wraps(function)
     def check(*args: Any, **kwargs: Any) -> Any:
         with jaxtyped("context"):
-            return checked(*args, **kwargs)
+            return typed(*args, **kwargs)
 
     return check
 

@@ -47,7 +47,7 @@ class Layer:
 
 @check
 @dataclass
-class Pair:
+class Operands:
     one: Rows
     other: Rows
 
@@ -57,7 +57,7 @@ def test_right_shapes_pass():
     assert nested(torch.ones(2, 3)).shape == (3, 2)
     assert len(list(rows(torch.ones(2, 3)))) == 2
     assert double(2) == 4
-    assert Pair(torch.ones(2, 3), torch.ones(2, 3)).one.shape == (2, 3)
+    assert Operands(torch.ones(2, 3), torch.ones(2, 3)).one.shape == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_right_shapes_pass():
         lambda: rows(torch.ones(3)),
         lambda: double("a"),
         lambda: Layer().forward(torch.ones(2, 4)),
-        lambda: Pair(torch.ones(2, 3), torch.ones(2, 4)),
+        lambda: Operands(torch.ones(2, 3), torch.ones(2, 4)),
     ],
     ids=["argument", "result", "dtype", "generator", "no shape", "attribute", "dataclass"],
 )
