@@ -1,8 +1,8 @@
 """Fixtures and options shared by all tests and doctests.
 
-Shapes. The package is imported through jaxtyping's import hook, so that beartype checks the shapes and types of
-every call against its signature. torch.compile cannot trace through the hook, and the hook refuses a wrong shape
-before regard's own check does. Tests of torch.compile and of error messages are therefore marked
+Shapes. The package is imported through an import hook (tests/shape_checks.py), so that beartype checks the shapes and
+types of every call against its signature. torch.compile cannot trace through the hook, and the hook refuses a wrong
+shape before regard's own check does. Tests of torch.compile and of error messages are therefore marked
 ``@pytest.mark.bare`` and run in a second pass, without the hook:
 
     pytest                        all tests except the bare ones, with shape checks
@@ -16,18 +16,20 @@ Examples. Docstrings may use `torch` and the public names of `regard.attention` 
 Randomness. The seed is set before each test; hypothesis draws the same examples in every run.
 """
 
+import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
-import jaxtyping
 import pytest
 import torch
 
-# An int is a float to the checker, as it is to Python's type hints (PEP 484).
-CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+from tests import shape_checks
+
+HAS_GPU = torch.cuda.is_available() or torch.backends.mps.is_available()
 
 hypothesis.settings.register_profile("regard", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("regard")
@@ -45,12 +47,24 @@ def _shapes_are_checked(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores, so each takes one
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores, so each takes one, as do their processes
         torch.set_num_threads(1)
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     if _shapes_are_checked(config):
         if "regard" in sys.modules:
             raise pytest.UsageError("regard was imported before its shapes could be checked: by a conftest.py?")
-        jaxtyping.install_import_hook("regard", CHECKER)
+        shape_checks.install("regard")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, and never let it visit what was imported: a full pass takes a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -61,7 +75,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+    if not HAS_GPU:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="no GPU here"))
@@ -78,7 +92,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.manual_seed(0)
+    if HAS_GPU:
+        torch.manual_seed(0)
+    else:  # torch.manual_seed also formats the stack for each kind of device that is not there
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

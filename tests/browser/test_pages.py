@@ -139,14 +139,24 @@ def test_the_alignment_map(page, play):
     assert page.inner_text("output") == "1 of 4", "pinning a row selects its step"
 
 
+def reload_until(page, title):
+    """Reload until a page has a title: the browser stores in the background, and may not be done at the first time."""
+    for _ in range(20):
+        page.reload()
+        if page.inner_text("h2 >> nth=0") == title:
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"{title} is not the title after 20 reloads")
+
+
 def test_the_language_is_changed_and_stored(page, play):
     play(pages.translation_page(example_translation()))
+    assert page.evaluate("localStorage.length") == 0, "nothing was chosen yet"
     page.get_by_role("button", name="中文").click()
     assert page.inner_text("h2 >> nth=0") == "当前词的注意力权重"
     assert page.inner_text(".faithfulness") == "一半取决于权重。"
     assert page.evaluate("document.documentElement.lang") == "zh-Hans"
-    page.reload()
-    assert page.inner_text("h2 >> nth=0") == "当前词的注意力权重"
+    reload_until(page, "当前词的注意力权重")
     play(pages.translation_page(example_translation()), "?lang=en")
     assert page.inner_text("h2 >> nth=0") == "Attention weights of this word"
     page.evaluate("localStorage.clear()")

@@ -30,7 +30,7 @@ def start():
     from tests.training import toy  # not before the shape checks are installed
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.toy"])
+    context.set_forkserver_preload(["tests.training.toy", "torch._dynamo"])  # which optimizers need
     started = []
 
     def start(folder, kill_at=None, **options):

@@ -95,7 +95,7 @@ def describe(difference):
 
 def run(model, inputs, mask=None):
     """The tensors of a model's output; of padded positions only the valid ones."""
-    torch.manual_seed(2)
+    torch.default_generator.manual_seed(2)
     tensors = [tensor for tensor in flatten(model(**inputs)) if tensor.is_floating_point()]
     if mask is None:
         return tensors
@@ -168,7 +168,7 @@ def compare_gradients(eager, ours, inputs, mask):
         outputs = [tensor for tensor in run(model, inputs, mask) if tensor.requires_grad]
         if not outputs:
             return 0.0
-        torch.manual_seed(3)
+        torch.default_generator.manual_seed(3)
         loss = sum((tensor * torch.randn_like(tensor)).where(tensor.isfinite(), 0.0).mean() for tensor in outputs)
         try:
             loss.backward()
@@ -195,7 +195,7 @@ def compare_generation(eager, ours, inputs):
             settings.pad_token_id = 0
         if getattr(model.config, "is_encoder_decoder", False) and settings.decoder_start_token_id is None:
             settings.decoder_start_token_id = 1
-        torch.manual_seed(2)
+        torch.default_generator.manual_seed(2)
         try:
             results.append(model.generate(**inputs, **options))
         except Exception as error:
@@ -228,7 +228,7 @@ def compare_watched(eager, ours, inputs):
             return "changes the output", ""
         if not records:
             return ("records nothing" if is_watchable else NONE), "" if is_watchable else "no attention"
-        torch.manual_seed(2)
+        torch.default_generator.manual_seed(2)
         try:
             output = eager(**inputs, output_attentions=True)
             output.items()

@@ -203,12 +203,12 @@ def build_any(name, overrides):
             config = build_config(name, overrides, names)
             with torch.device("meta"):
                 count = sum(part.numel() for part in model_class._from_config(copy.deepcopy(config)).parameters())
-            gc.collect()
             if count > MAX_PARAMETERS:
                 raise ValueError(f"{count:,} parameters")
             model = build(model_class, config, "eager")
         except Exception as error:
             errors.append(f"{type(error).__name__}: {error}")  # the error itself would keep the model alive
+            gc.collect()
             continue
         for inputs in list_inputs(model, config):
             try:

@@ -16,15 +16,19 @@ function storedLanguage() {
   }
 }
 
-// The language: ?lang=, the stored choice, the preferred language of the page, the language of the browser.
-export function detectLanguage(preferred = null) {
-  const requested = new URLSearchParams(location.search).get('lang');
-  return parseLanguage(requested) || parseLanguage(storedLanguage()) || parseLanguage(preferred) || parseLanguage(navigator.language) || 'en';
+function requestedLanguage() {
+  return parseLanguage(new URLSearchParams(location.search).get('lang'));
 }
 
-// Set the language of the page and store it.
-export function setLanguage(language) {
+// The language: ?lang=, the stored choice, the preferred language of the page, the language of the browser.
+export function detectLanguage(preferred = null) {
+  return requestedLanguage() || parseLanguage(storedLanguage()) || parseLanguage(preferred) || parseLanguage(navigator.language) || 'en';
+}
+
+// Set the language of the page, and store it if it was chosen, by ?lang= or the button.
+export function setLanguage(language, chosen = language === requestedLanguage()) {
   document.documentElement.lang = language === 'zh' ? 'zh-Hans' : language;
+  if (!chosen) return;
   try {
     localStorage.setItem(STORED, language);
   } catch {
@@ -47,7 +51,7 @@ export function languageButton(language, change) {
   button.lang = other === 'zh' ? 'zh-Hans' : 'en';
   button.textContent = other === 'zh' ? '中文' : 'English';
   button.addEventListener('click', () => {
-    setLanguage(other);
+    setLanguage(other, true);
     change(other);
   });
   return button;
