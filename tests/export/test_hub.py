@@ -94,5 +94,5 @@ def test_the_card_has_measured_numbers_with_their_command(run, api, capsys):
     assert exit.value.code == 0
     assert capsys.readouterr().out == "pushed to https://hub.example/me/reverse\n"
     card = api.calls[1][1]["README.md"].decode()
-    assert "| test | exact |" in card
+    assert "| test | exact_match |" in card
     assert "`regard evaluate rnn --split test`" in card
