@@ -17,8 +17,8 @@ def exported(backwards, tmp_path_factory):
 
 
 def test_an_exported_folder_translates_like_its_run(backwards, exported):
-    expected = call("translate", backwards, "--align", input="abc\n\nxyz\n")
-    answer = call("translate", exported, "--align", input="abc\n\nxyz\n")
+    expected = call("translate", backwards, "--align", stdin=b"abc\n\nxyz\n")
+    answer = call("translate", exported, "--align", stdin=b"abc\n\nxyz\n")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout == expected.stdout
 
