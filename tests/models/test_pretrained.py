@@ -7,10 +7,12 @@ import torch
 from safetensors.torch import save_file
 
 import regard
+from regard.attention import Dot, Learned, MultiHead, Rotary
 from regard.decoding import DecodingConfig, decode
-from regard.errors import DownloadError, RunNotFoundError, UnsupportedError, WeightsMismatchError
+from regard.errors import DownloadError, ExportError, RunNotFoundError, UnsupportedError, WeightsMismatchError
 from regard.models import CausalLM, Transformer
 from regard.models.bert import Bert, BertForMaskedLM
+from regard.models.layers import FeedForward
 from regard.models.pretrained import to_transformers
 
 transformers = pytest.importorskip("transformers")
@@ -24,7 +26,28 @@ BERT = {"vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_att
 BERT |= {"intermediate_size": 24, "max_position_embeddings": 32}
 GPT2 = {"vocab_size": VOCAB, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32, "bos_token_id": 1}
 GPT2 |= {"eos_token_id": 2}
+LLAMA = {"vocab_size": VOCAB, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "bos_token_id": 1}
+LLAMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 2}
+SCALED = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 6}
+SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 8.0, "original_max_position_embeddings": 8}
+DYNAMIC = {
+    "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0},
+    "max_position_embeddings": 6,
+}
 CASES = {
+    "llama": ("LlamaForCausalLM", LLAMA),
+    "llama, other parts": (
+        "LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True,
+                             "head_dim": 6, "hidden_act": "gelu_new", "rope_parameters": SCALED}),
+    "llama, dynamic": ("LlamaForCausalLM", {**LLAMA, **DYNAMIC, "rms_norm_eps": 1e-3}),
+    "mistral": ("MistralForCausalLM", {**LLAMA, "sliding_window": 4, "head_dim": 8}),
+    "mistral, all tokens": ("MistralForCausalLM", {**LLAMA, "sliding_window": None, "num_key_value_heads": 1}),
+    "qwen2": ("Qwen2ForCausalLM", {**LLAMA, "tie_word_embeddings": True, "rope_parameters": YARN}),
+    "qwen2, window": ("Qwen2ForCausalLM", {**LLAMA, "use_sliding_window": True, "sliding_window": 3,
+                                           "max_window_layers": 0}),
+    "qwen3": ("Qwen3ForCausalLM", {**LLAMA, "head_dim": 10, "num_key_value_heads": 4}),
+    "qwen3, bias": ("Qwen3ForCausalLM", {**LLAMA, "head_dim": 4, "attention_bias": True}),
     "marian": ("MarianMTModel", MARIAN),
     "marian, two vocabularies": (
         "MarianMTModel", {**MARIAN, "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 45}),
@@ -136,13 +159,62 @@ def test_equal_generation(name, beam_size, tmp_path):
     assert tokens_of_ours == [row[: row[1:].index(EOS) + 2] for row in tokens.tolist()]
 
 
-def test_equal_greedy_continuation(tmp_path):
-    theirs = make_checkpoint(tmp_path, "gpt2")
+@pytest.mark.parametrize("name", ["gpt2", "llama", "llama, other parts", "mistral", "qwen2", "qwen3"])
+def test_equal_greedy_continuation(name, tmp_path):
+    theirs = make_checkpoint(tmp_path, name, eos_token_id=2)
     prompt = torch.randint(3, VOCAB, (1, 5))
     search = DecodingConfig(method="greedy", max_length=10, max_length_offset=10)
     ((best,),) = decode(regard.from_pretrained(tmp_path), prompt, torch.tensor([5]), search, bos=1, eos=2, pad=1)
     tokens = theirs.generate(prompt, max_new_tokens=10, do_sample=False, bad_words_ids=[[1]], pad_token_id=2)
     assert best.token_ids == [token for token in tokens[0, 5:].tolist() if token != 2]
+
+
+def test_rotary_settings_of_earlier_files(tmp_path):
+    make_checkpoint(tmp_path, "llama, other parts")
+    expected, path = regard.from_pretrained(tmp_path), tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    scaling = settings.pop("rope_parameters")
+    settings |= {"rope_theta": scaling.pop("rope_theta"), "rope_scaling": scaling}
+    path.write_text(json.dumps(settings))
+    source = make_inputs()[0]
+    with torch.no_grad():
+        assert torch.equal(regard.from_pretrained(tmp_path)(source), expected(source))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary)},  # neighbors are pairs
+        {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary(interleaved=False, rotary_dim=4))},
+        {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary(Dot(), interleaved=False))},
+        {"make_self_attn": lambda: MultiHead(16, 2, bias=False, out_bias=True, score=Rotary(interleaved=False))},
+        {"make_positions": lambda: Learned(9, 16)},
+        {"make_norm": lambda: torch.nn.LayerNorm(16)},
+        {"make_feed_forward": lambda: FeedForward(16, 24)},
+        {"norm_first": False},
+        {"embed_scale": 4.0},
+    ],
+)
+def test_a_model_without_a_layout_is_refused(change):
+    options = {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary(interleaved=False)), "embed_scale": 1.0}
+    options |= {"make_norm": lambda: torch.nn.RMSNorm(16, 1e-6), "make_positions": lambda: None}
+    options |= {"make_feed_forward": lambda: FeedForward(16, 24, gated=True, bias=False)}
+    config, _ = to_transformers(CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, **options))
+    assert config["model_type"] == "llama"
+    with pytest.raises(ExportError, match="this model differs"):
+        to_transformers(CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, **options | change))
+    with pytest.raises(ExportError, match="gpt2"):
+        to_transformers(CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, window_size=3))
+
+
+def test_a_window_is_the_last_tokens():
+    with pytest.raises(regard.errors.UsageError, match="window_size must be at least 1"):
+        CausalLM(VOCAB, window_size=0)
+    model = CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, window_size=2).eval()
+    with regard.watch(model) as records, torch.no_grad():
+        model(torch.randint(VOCAB, (1, 4)))
+    visible = records[0].weights[0, 0] > 0
+    assert visible.tolist() == [[key in (query - 1, query) for key in range(4)] for query in range(4)]
 
 
 def test_fused_decoding_of_learned_positions_ends_with_the_table(tmp_path):
@@ -187,6 +259,11 @@ def test_formats_of_weights(tmp_path):
         ("marian", {"normalize_embedding": True}, "normalize_embedding=True"),
         ("marian", {"decoder_attention_heads": 4}, "decoder_attention_heads=4"),
         ("bart", {"sliding_window": 7}, "field sliding_window=7"),
+        ("llama", {"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "unknown rope_type 'longrope'"),
+        ("llama", {"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ("llama", {"sliding_window": 4}, "field sliding_window=4"),
+        ("qwen2, window", {"layer_types": ["full_attention", "sliding_attention"]}, "a window in all layers"),
+        ("mistral", {"attention_bias": True}, "field attention_bias=True"),
         ("bart", {"d_model": "16"}, "d_model must be a whole number"),
         ("bert", {"model_type": "mamba"}, "model_type='mamba'; regard loads marian"),
     ],
