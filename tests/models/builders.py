@@ -145,6 +145,7 @@ BUILD = {
         **SIZES,
         **f,
     ),
+    "ScaledRMSNorm": lambda **f: layers.ScaledRMSNorm(4, scale=0.5, **f),
     "FeedForward, gated": lambda **f: layers.FeedForward(4, 8, activation="silu", gated=True, bias=False, **f),
     "TransformerDecoder": lambda **f: models.TransformerDecoder(**LAYER, num_layers=2, **f),
     "TransformerDecoderLayer": lambda **f: models.TransformerDecoderLayer(**LAYER, **f),
