@@ -134,6 +134,7 @@ BUILD = {
     "Transformer": lambda **f: models.Transformer(11, 13, norm_first=True, **SIZES, **f),
     "Transformer, tied": lambda **f: models.Transformer(11, 13, tie_embeddings="output", **SIZES, **f),
     "Transformer, all tied": lambda **f: models.Transformer(13, 13, tie_embeddings="all", **SIZES, **f),
+    "Transformer, inputs tied": lambda **f: models.Transformer(13, 13, tie_embeddings="inputs", **SIZES, **f),
     "Transformer, BART": lambda **f: models.Transformer(
         13,
         13,
