@@ -320,6 +320,7 @@ def test_formats_of_weights(tmp_path):
         ("bart", {"sliding_window": 7}, "field sliding_window=7"),
         ("llama", {"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "unknown rope_type 'longrope'"),
         ("llama", {"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ("llama", {"rope_parameters": "yarn"}, "rope_parameters must be an object"),
         ("llama", {"sliding_window": 4}, "field sliding_window=4"),
         ("qwen2, window", {"layer_types": ["full_attention", "sliding_attention"]}, "a window in all layers"),
         ("mistral", {"attention_bias": True}, "field attention_bias=True"),

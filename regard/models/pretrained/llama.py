@@ -71,7 +71,10 @@ def _build(fields: ConfigFields, names: Collection[str]) -> CausalLM:
 def _read_rotary(fields: ConfigFields, max_positions: int) -> dict[str, Any]:
     """The parameters of `Rotary`; files before transformers 5 have them in rope_theta and rope_scaling."""
     parameters = {"rope_theta": fields.get("rope_theta", 10000.0)}
-    parameters |= fields.get("rope_scaling", {}) | fields.get("rope_parameters", {})
+    for name in ("rope_scaling", "rope_parameters"):
+        if not isinstance(settings := fields.get(name, {}), dict):
+            raise UnsupportedError(f"{fields.path}: {name} must be an object, got {settings!r}")
+        parameters |= settings
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind == "dynamic":
         parameters["original_max_position_embeddings"] = max_positions
