@@ -9,7 +9,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention import KVCache, causal
+from regard.attention import KVCache, Mask, causal, window
 from regard.attention.module import Device, Dtype, FactoryKwargs, ResettableModule
 from regard.errors import UsageError
 from regard.models.hybrid_encoder import HybridEncoder
@@ -35,6 +35,7 @@ class CausalLM(ResettableModule):
         tie_embeddings: whether `lm_head` shares the weight of the embeddings
         make_self_attn, make_feed_forward, make_norm: as in `TransformerEncoderLayer`
         make_positions, embed_scale: as in `Transformer`
+        window_size: how many of the last tokens, itself included, a token attends to; all if None
         device, dtype: of the parameters, as in PyTorch
 
     Shape: (batch, seq_len) -> (batch, seq_len, vocab_size)
@@ -61,10 +62,14 @@ class CausalLM(ResettableModule):
         make_norm: MakeModule | None = None,
         make_positions: MakePositions | None = None,
         embed_scale: float | None = None,
+        window_size: int | None = None,
         device: Device = None,
         dtype: Dtype = None,
     ):
         super().__init__()
+        if window_size is not None and window_size < 1:
+            raise UsageError(f"CausalLM: window_size must be at least 1, got {window_size}")
+        self.window_size = window_size
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
         ffn_dim, self.tie_embeddings = ffn_dim or 4 * embed_dim, tie_embeddings
         embed_options = {"make_positions": make_positions, "scale": embed_scale, **factory}
@@ -89,7 +94,11 @@ class CausalLM(ResettableModule):
 
     def forward_hidden(self, tokens: Int[Tensor, "batch seq_len"]) -> Vectors:
         """The input of `lm_head`, for losses that compute logits in chunks."""
-        return self.decoder(self.embed(tokens), causal())
+        return self.decoder(self.embed(tokens), self.mask())
+
+    def mask(self) -> Mask:
+        """The tokens that each token attends to."""
+        return causal() if self.window_size is None else window(self.window_size - 1, 0)
 
     def start_decoding(self, source: Int[Tensor, "batch seq_len"], source_lengths: Lengths) -> CausalDecoderState:
         """Run the model over prefixes, all of one length, and return a state that takes one token per step."""
@@ -134,7 +143,7 @@ class CausalDecoderState:
 
     def _run_decoder(self, tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new embed_dim"]:
         x = self.model.embed(tokens, offset=len(self.caches[0]))
-        return self.model.decoder(x, causal(), self.caches)
+        return self.model.decoder(x, self.model.mask(), self.caches)
 
 
 class MaskedLM(ResettableModule):

@@ -18,8 +18,8 @@ from regard.errors import UsageError, require_choice
 
 __all__ = [
     "ACTIVATIONS", "RNN_CELLS", "RNN_LAYERS", "CellState", "FastDropout", "FeedForward", "GRUCell", "LSTMCell",
-    "Lengths", "Logits", "MakeModule", "MakePositions", "RNNCell", "SourceTokens", "TargetTokens", "TokenEmbedding",
-    "untie",
+    "Lengths", "Logits", "MakeModule", "MakePositions", "RNNCell", "ScaledRMSNorm", "SourceTokens", "TargetTokens",
+    "TokenEmbedding", "untie",
 ]  # fmt: skip
 
 NUM_LEVELS = 1 << 16  # FastDropout compares 16 random bits per element with a threshold
@@ -266,6 +266,39 @@ class FeedForward(ResettableModule):
     def forward(self, x: Float[Tensor, "*batch embed_dim"]) -> Float[Tensor, "*batch embed_dim"]:
         inner = ACTIVATIONS[self.activation](self.linear1(x))
         return self.linear2(inner if self.linear3 is None else inner * self.linear3(x))
+
+
+class ScaledRMSNorm(nn.RMSNorm):
+    """RMSNorm times a number, as T5 scales the input of an output layer that shares the weight of the embeddings.
+
+        y = scale * weight * x / sqrt(mean(x^2) + eps)
+
+    Args:
+        embed_dim: size of a vector
+        eps: added to the mean square
+        scale: the number
+        device, dtype: of the parameters, as in PyTorch
+
+    Shape: (*, embed_dim) -> (*, embed_dim)
+
+    Example:
+        >>> ScaledRMSNorm(4, scale=0.5)(torch.ones(2, 4))[0]
+        tensor([0.5000, 0.5000, 0.5000, 0.5000], grad_fn=<SelectBackward0>)
+
+    Reference: Zhang and Sennrich (2019), arXiv 1910.07467; Raffel et al. (2020), arXiv 1910.10683.
+    """
+
+    def __init__(
+        self, embed_dim: int, eps: float = 1e-6, *, scale: float = 1.0, device: Device = None, dtype: Dtype = None
+    ):
+        super().__init__(embed_dim, eps, device=device, dtype=dtype)
+        self.scale = scale
+
+    def forward(self, x: Float[Tensor, "*batch embed_dim"]) -> Float[Tensor, "*batch embed_dim"]:
+        return super().forward(x) * self.scale
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, scale={self.scale}"
 
 
 class TokenEmbedding(nn.Embedding):

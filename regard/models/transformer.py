@@ -31,7 +31,7 @@ from regard.models.transformer_layers import MakeAttention, TransformerDecoder, 
 
 __all__ = ["TieEmbeddings", "Transformer", "TransformerDecoderState"]
 
-TieEmbeddings = Literal["none", "output", "all"]
+TieEmbeddings = Literal["none", "output", "inputs", "all"]
 Hidden = Float[Tensor, "batch tgt_len embed_dim"]
 Weights = list[Float[Tensor, "batch heads tgt_len-1 src_len"]]
 
@@ -49,11 +49,12 @@ class Transformer(ResettableModule):
         ffn_dim: inner size of the feed-forward networks
         dropout: probability of dropout on embeddings and on the output of each sublayer
         norm_first: normalize before each sublayer, not after it (Xiong et al. 2020, arXiv 2002.04745)
-        tie_embeddings: "output" shares the target embeddings with `lm_head` (Press and Wolf 2017), "all" also with
-            the source embeddings, as published; "all" needs one vocabulary for both languages
+        tie_embeddings: "output" shares the target embeddings with `lm_head` (Press and Wolf 2017), "inputs" with the
+            source embeddings, "all" with both, as published; the last two need one vocabulary for both languages
         make_self_attn: returns the self-attention of a layer; `MultiHead(embed_dim, num_heads)` if None
-        make_cross_attn: returns the cross-attention of a decoder layer; `make_self_attn` if None. Its score must not
-            depend on distances, because there are none between positions of two texts
+        make_decoder_self_attn: returns that of a decoder layer; `make_self_attn` if None
+        make_cross_attn: returns the cross-attention of a decoder layer; as its self-attention if None. Its score must
+            not depend on distances, because there are none between positions of two texts
         make_positions: returns the module that adds positions to embeddings, such as `Learned(512, embed_dim)`, or
             None for no positions, as with a score that depends on distances; `Sinusoidal(embed_dim)` if None
         make_feed_forward: returns the feed-forward network of a layer; `FeedForward(embed_dim, ffn_dim)` if None
@@ -87,6 +88,7 @@ class Transformer(ResettableModule):
         norm_first: bool = False,
         tie_embeddings: TieEmbeddings = "none",
         make_self_attn: MakeAttention | None = None,
+        make_decoder_self_attn: MakeAttention | None = None,
         make_cross_attn: MakeAttention | None = None,
         make_positions: MakePositions | None = None,
         make_feed_forward: MakeModule | None = None,
@@ -98,9 +100,9 @@ class Transformer(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        if tie_embeddings == "all" and src_vocab_size != tgt_vocab_size:
+        if tie_embeddings in ("inputs", "all") and src_vocab_size != tgt_vocab_size:
             raise UsageError(
-                "Transformer: tie_embeddings='all' needs one vocabulary for both languages, got sizes"
+                f"Transformer: tie_embeddings={tie_embeddings!r} needs one vocabulary for both languages, got sizes"
                 f" {src_vocab_size} and {tgt_vocab_size}"
             )
         self.tie_embeddings = tie_embeddings
@@ -109,12 +111,12 @@ class Transformer(ResettableModule):
         options |= {"make_self_attn": make_self_attn, "make_feed_forward": make_feed_forward, "make_norm": make_norm}
         num_decoder_layers = num_decoder_layers or num_encoder_layers
         self.encoder = TransformerEncoder(embed_dim, num_heads, num_layers=num_encoder_layers, **options)
-        options |= {"make_cross_attn": make_cross_attn}
+        options |= {"make_self_attn": make_decoder_self_attn or make_self_attn, "make_cross_attn": make_cross_attn}
         self.decoder = TransformerDecoder(embed_dim, num_heads, num_layers=num_decoder_layers, **options)
         embed_options = {"make_positions": make_positions, "make_norm": make_embed_norm, **factory}
         embed_options |= {"scale": embed_scale}
         self.src_embed = self.tgt_embed = TokenEmbedding(src_vocab_size, embed_dim, dropout, **embed_options)
-        if tie_embeddings != "all" or make_embed_norm is not None:
+        if tie_embeddings not in ("inputs", "all") or make_embed_norm is not None:
             self.tgt_embed = TokenEmbedding(tgt_vocab_size, embed_dim, dropout, **embed_options)
         self.lm_head = nn.Linear(embed_dim, tgt_vocab_size, bias=output_bias, **factory)
         self._init_parameters()
@@ -126,11 +128,11 @@ class Transformer(ResettableModule):
     def _init_parameters(self) -> None:
         if self.lm_head.bias is not None:
             nn.init.zeros_(self.lm_head.bias)
-        if self.tie_embeddings == "none":
+        if self.tie_embeddings in ("none", "inputs"):
             nn.init.xavier_uniform_(self.lm_head.weight)
         else:
             self.lm_head.weight = self.tgt_embed.weight
-        if self.tie_embeddings == "all":
+        if self.tie_embeddings in ("inputs", "all"):
             self.src_embed.weight = self.tgt_embed.weight
 
     def forward(self, source: SourceTokens, source_lengths: Lengths, target: TargetTokens) -> Logits:

@@ -136,6 +136,7 @@ BUILD = {
     "Transformer": lambda **f: models.Transformer(11, 13, norm_first=True, **SIZES, **f),
     "Transformer, tied": lambda **f: models.Transformer(11, 13, tie_embeddings="output", **SIZES, **f),
     "Transformer, all tied": lambda **f: models.Transformer(13, 13, tie_embeddings="all", **SIZES, **f),
+    "Transformer, inputs tied": lambda **f: models.Transformer(13, 13, tie_embeddings="inputs", **SIZES, **f),
     "Transformer, BART": lambda **f: models.Transformer(
         13,
         13,
@@ -147,6 +148,7 @@ BUILD = {
         **SIZES,
         **f,
     ),
+    "ScaledRMSNorm": lambda **f: layers.ScaledRMSNorm(4, scale=0.5, **f),
     "FeedForward, gated": lambda **f: layers.FeedForward(4, 8, activation="silu", gated=True, bias=False, **f),
     "TransformerDecoder": lambda **f: models.TransformerDecoder(**LAYER, num_layers=2, **f),
     "TransformerDecoderLayer": lambda **f: models.TransformerDecoderLayer(**LAYER, **f),

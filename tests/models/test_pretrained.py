@@ -7,10 +7,12 @@ import torch
 from safetensors.torch import save_file
 
 import regard
+from regard.attention import Dot, Learned, MultiHead, RelativeBias, Rotary
 from regard.decoding import DecodingConfig, decode
-from regard.errors import DownloadError, RunNotFoundError, UnsupportedError, WeightsMismatchError
+from regard.errors import DownloadError, ExportError, RunNotFoundError, UnsupportedError, WeightsMismatchError
 from regard.models import CausalLM, Transformer
 from regard.models.bert import Bert, BertForMaskedLM
+from regard.models.layers import FeedForward, ScaledRMSNorm
 from regard.models.pretrained import to_transformers
 
 transformers = pytest.importorskip("transformers")
@@ -24,7 +26,34 @@ BERT = {"vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_att
 BERT |= {"intermediate_size": 24, "max_position_embeddings": 32}
 GPT2 = {"vocab_size": VOCAB, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32, "bos_token_id": 1}
 GPT2 |= {"eos_token_id": 2}
+LLAMA = {"vocab_size": VOCAB, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "bos_token_id": 1}
+LLAMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 2}
+SCALED = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 6}
+SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 8.0, "original_max_position_embeddings": 8}
+DYNAMIC = {
+    "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0},
+    "max_position_embeddings": 6,
+}
+T5 = {"vocab_size": VOCAB, "d_model": 12, "d_kv": 5, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 1}
+T5 |= {"num_heads": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 7, "pad_token_id": PAD}
+T5 |= {"eos_token_id": EOS, "decoder_start_token_id": PAD}
 CASES = {
+    "t5": ("T5ForConditionalGeneration", T5),
+    "t5, 1.1": (
+        "T5ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "llama": ("LlamaForCausalLM", LLAMA),
+    "llama, other parts": (
+        "LlamaForCausalLM", {**LLAMA, "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True,
+                             "head_dim": 6, "hidden_act": "gelu_new", "rope_parameters": SCALED}),
+    "llama, dynamic": ("LlamaForCausalLM", {**LLAMA, **DYNAMIC, "rms_norm_eps": 1e-3}),
+    "mistral": ("MistralForCausalLM", {**LLAMA, "sliding_window": 4, "head_dim": 8}),
+    "mistral, all tokens": ("MistralForCausalLM", {**LLAMA, "sliding_window": None, "num_key_value_heads": 1}),
+    "qwen2": ("Qwen2ForCausalLM", {**LLAMA, "tie_word_embeddings": True, "rope_parameters": YARN}),
+    "qwen2, window": ("Qwen2ForCausalLM", {**LLAMA, "use_sliding_window": True, "sliding_window": 3,
+                                           "max_window_layers": 0}),
+    "qwen3": ("Qwen3ForCausalLM", {**LLAMA, "head_dim": 10, "num_key_value_heads": 4}),
+    "qwen3, bias": ("Qwen3ForCausalLM", {**LLAMA, "head_dim": 4, "attention_bias": True}),
     "marian": ("MarianMTModel", MARIAN),
     "marian, two vocabularies": (
         "MarianMTModel", {**MARIAN, "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 45}),
@@ -57,6 +86,14 @@ def make_checkpoint(folder, name, **changes):
         for key, parameter in model.named_parameters():
             if parameter.requires_grad:
                 parameter.normal_(0.5 if "norm" in key.lower() or "ln_" in key else 0.0, 0.3)
+        if name == "t5, 1.1":  # transformers 5 ties the output, unless a file has two weights
+            model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 12))
+            model.config.tie_word_embeddings = False
+        if "t5" in name:  # so that targets end: there is no bias of the output
+            hidden = model.model_dim**-0.5 * model.decoder(
+                torch.randint(3, PAD, (9, 9)), encoder_hidden_states=torch.randn(9, 9, 12)
+            ).last_hidden_state.mean((0, 1))
+            model.lm_head.weight[EOS] = hidden * 4 / hidden.norm()
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_()
             model.final_logits_bias[0, EOS] += 4  # so that targets end
@@ -118,7 +155,7 @@ def test_equal_logits_and_equal_weights_on_the_way_back(name, tmp_path):
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("name", ["marian", "bart"])
+@pytest.mark.parametrize("name", ["marian", "bart", "t5", "t5, 1.1"])
 def test_equal_generation(name, beam_size, tmp_path):
     theirs = make_checkpoint(tmp_path, name)
     ours, (source, lengths, mask) = regard.from_pretrained(tmp_path), make_inputs()
@@ -131,18 +168,112 @@ def test_equal_generation(name, beam_size, tmp_path):
         source, attention_mask=mask, num_beams=beam_size, early_stopping=beam_size > 1, max_length=40,
         bad_words_ids=[[PAD]], do_sample=False,
     )  # fmt: skip
-    assert all(best.finished for best, *_ in hypotheses)
-    tokens_of_ours = [[PAD, *best.token_ids, EOS] for best, *_ in hypotheses]
-    assert tokens_of_ours == [row[: row[1:].index(EOS) + 2] for row in tokens.tolist()]
+    assert sum(best.finished for best, *_ in hypotheses) > 1
+    assert beam_size == 1 or all(best.finished for best, *_ in hypotheses)
+    rows = [[*row, EOS] for row in tokens[:, 1:].tolist()]
+    assert [best.token_ids for best, *_ in hypotheses] == [row[: row.index(EOS)] for row in rows]
 
 
-def test_equal_greedy_continuation(tmp_path):
-    theirs = make_checkpoint(tmp_path, "gpt2")
+@pytest.mark.parametrize("name", ["gpt2", "llama", "llama, other parts", "mistral", "qwen2", "qwen3"])
+def test_equal_greedy_continuation(name, tmp_path):
+    theirs = make_checkpoint(tmp_path, name, eos_token_id=2)
     prompt = torch.randint(3, VOCAB, (1, 5))
     search = DecodingConfig(method="greedy", max_length=10, max_length_offset=10)
     ((best,),) = decode(regard.from_pretrained(tmp_path), prompt, torch.tensor([5]), search, bos=1, eos=2, pad=1)
     tokens = theirs.generate(prompt, max_new_tokens=10, do_sample=False, bad_words_ids=[[1]], pad_token_id=2)
     assert best.token_ids == [token for token in tokens[0, 5:].tolist() if token != 2]
+
+
+def test_rotary_settings_of_earlier_files(tmp_path):
+    make_checkpoint(tmp_path, "llama, other parts")
+    expected, path = regard.from_pretrained(tmp_path), tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    scaling = settings.pop("rope_parameters")
+    settings |= {"rope_theta": scaling.pop("rope_theta"), "rope_scaling": scaling}
+    path.write_text(json.dumps(settings))
+    source = make_inputs()[0]
+    with torch.no_grad():
+        assert torch.equal(regard.from_pretrained(tmp_path)(source), expected(source))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary)},  # neighbors are pairs
+        {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary(interleaved=False, rotary_dim=4))},
+        {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary(Dot(), interleaved=False))},
+        {"make_self_attn": lambda: MultiHead(16, 2, bias=False, out_bias=True, score=Rotary(interleaved=False))},
+        {"make_positions": lambda: Learned(9, 16)},
+        {"make_norm": lambda: torch.nn.LayerNorm(16)},
+        {"make_feed_forward": lambda: FeedForward(16, 24)},
+        {"norm_first": False},
+        {"embed_scale": 4.0},
+    ],
+)
+def test_a_model_without_a_layout_is_refused(change):
+    options = {"make_self_attn": lambda: MultiHead(16, 2, score=Rotary(interleaved=False)), "embed_scale": 1.0}
+    options |= {"make_norm": lambda: torch.nn.RMSNorm(16, 1e-6), "make_positions": lambda: None}
+    options |= {"make_feed_forward": lambda: FeedForward(16, 24, gated=True, bias=False)}
+    config, _ = to_transformers(CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, **options))
+    assert config["model_type"] == "llama"
+    with pytest.raises(ExportError, match="this model differs"):
+        to_transformers(CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, **options | change))
+    with pytest.raises(ExportError, match="gpt2"):
+        to_transformers(CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, window_size=3))
+
+
+def make_t5(**changes):
+    bias = {side: RelativeBias(2, 8, 9, side == "encoder") for side in ("encoder", "decoder")}
+    options = {"make_positions": lambda: None, "make_norm": lambda: torch.nn.RMSNorm(12, 1e-6), "embed_scale": 1.0}
+    options |= {"make_feed_forward": lambda: FeedForward(12, 24, bias=False), "tie_embeddings": "inputs"}
+    options |= {"make_self_attn": lambda: MultiHead(12, 2, bias=False, score=Dot() + bias["encoder"])}
+    options |= {"make_decoder_self_attn": lambda: MultiHead(12, 2, bias=False, score=Dot() + bias["decoder"])}
+    options |= {"make_cross_attn": lambda: MultiHead(12, 2, bias=False, score=Dot()), "norm_first": True}
+    return Transformer(VOCAB, VOCAB, embed_dim=12, num_heads=2, num_encoder_layers=2, **options | changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"make_self_attn": lambda: MultiHead(12, 2, bias=False, score=Dot() + RelativeBias(2, 8, 9))},  # one a layer
+        {"make_decoder_self_attn": None},  # that of the encoder
+        {"make_cross_attn": lambda: MultiHead(12, 2, bias=False)},
+        {"make_cross_attn": lambda: MultiHead(12, 2, score=Dot())},
+        {"make_norm": lambda: torch.nn.LayerNorm(12)},
+        {"make_norm": lambda: ScaledRMSNorm(12, scale=0.5)},
+        {"make_feed_forward": lambda: FeedForward(12, 24)},
+        {"tie_embeddings": "output"},
+        {"norm_first": False},
+        {"make_positions": None},
+        {"output_bias": True},
+    ],
+)
+def test_a_transformer_without_the_layout_of_t5_is_refused(change):
+    model = make_t5()
+    config, weights = to_transformers(model)
+    assert (config["model_type"], config["scale_decoder_outputs"]) == ("t5", False)
+    assert torch.equal(weights["lm_head.weight"], model.lm_head.weight)
+    with pytest.raises(ExportError, match=r"t5 has a RelativeBias .* this model differs"):
+        to_transformers(make_t5(**change))
+
+
+def test_embeddings_of_the_inputs_are_one_weight():
+    with pytest.raises(regard.errors.UsageError, match="tie_embeddings='inputs' needs one vocabulary"):
+        Transformer(11, 13, tie_embeddings="inputs")
+    model = Transformer(11, 11, embed_dim=8, num_heads=2, num_encoder_layers=1, tie_embeddings="inputs")
+    assert model.src_embed.weight is model.tgt_embed.weight is not model.lm_head.weight
+    with pytest.raises(ExportError, match="marian has tie_embeddings=none or output or all"):
+        to_transformers(model)
+
+
+def test_a_window_is_the_last_tokens():
+    with pytest.raises(regard.errors.UsageError, match="window_size must be at least 1"):
+        CausalLM(VOCAB, window_size=0)
+    model = CausalLM(VOCAB, embed_dim=16, num_heads=2, num_layers=1, window_size=2).eval()
+    with regard.watch(model) as records, torch.no_grad():
+        model(torch.randint(VOCAB, (1, 4)))
+    visible = records[0].weights[0, 0] > 0
+    assert visible.tolist() == [[key in (query - 1, query) for key in range(4)] for query in range(4)]
 
 
 def test_fused_decoding_of_learned_positions_ends_with_the_table(tmp_path):
@@ -187,8 +318,17 @@ def test_formats_of_weights(tmp_path):
         ("marian", {"normalize_embedding": True}, "normalize_embedding=True"),
         ("marian", {"decoder_attention_heads": 4}, "decoder_attention_heads=4"),
         ("bart", {"sliding_window": 7}, "field sliding_window=7"),
+        ("llama", {"rope_parameters": {"rope_type": "longrope", "factor": 2.0}}, "unknown rope_type 'longrope'"),
+        ("llama", {"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ("llama", {"rope_parameters": "yarn"}, "rope_parameters must be an object"),
+        ("llama", {"sliding_window": 4}, "field sliding_window=4"),
+        ("qwen2, window", {"layer_types": ["full_attention", "sliding_attention"]}, "a window in all layers"),
+        ("mistral", {"attention_bias": True}, "field attention_bias=True"),
+        ("t5", {"feed_forward_proj": "gated-tanh"}, "feed_forward_proj='gated-tanh'"),
+        ("t5", {"dense_act_fn": "silu"}, "dense_act_fn='silu'"),
+        ("t5", {"is_decoder": True}, "field is_decoder=True"),
         ("bart", {"d_model": "16"}, "d_model must be a whole number"),
-        ("bert", {"model_type": "mamba"}, "model_type='mamba'; regard loads marian"),
+        ("bert", {"model_type": "mamba"}, "model_type='mamba'; regard loads t5, marian"),
     ],
 )
 def test_a_setting_that_regard_does_not_compute_is_refused(name, change, words, tmp_path):

@@ -28,8 +28,10 @@ from regard.models.pretrained.checkpoint import (
 from regard.models.pretrained.family import Family
 from regard.models.pretrained.fields import ConfigFields
 from regard.models.pretrained.gpt2 import GPT2
+from regard.models.pretrained.llama import LLAMA
 from regard.models.pretrained.rules import read_weights, write_weights
 from regard.models.pretrained.seq2seq import SEQ2SEQ
+from regard.models.pretrained.t5 import T5
 
 __all__ = [
     "FAMILIES",
@@ -41,7 +43,8 @@ __all__ = [
     "to_transformers",
 ]
 
-FAMILIES: dict[str, Family] = {name: one for one in (SEQ2SEQ, BERT, ROBERTA, GPT2) for name in one.model_types}
+LAYOUTS = (T5, SEQ2SEQ, BERT, ROBERTA, LLAMA, GPT2)  # the first that takes a model describes it
+FAMILIES: dict[str, Family] = {name: one for one in LAYOUTS for name in one.model_types}
 INITIALIZERS = {"uniform_", "normal_", "xavier_uniform_", "kaiming_uniform_"}
 
 
@@ -55,8 +58,9 @@ def from_pretrained(
 ) -> Any:
     """The model of a Hugging Face checkpoint, in eval mode: token ids are those of the checkpoint.
 
-    The families are Marian, BART, Pegasus (`Transformer`), BERT, RoBERTa (`Bert`, `BertForMaskedLM`) and GPT-2
-    (`CausalLM`). A checkpoint with a setting that changes the computation, and that regard does not know, is refused.
+    The families are Marian, BART, Pegasus, T5 (`Transformer`), BERT, RoBERTa (`Bert`, `BertForMaskedLM`), GPT-2, Llama,
+    Mistral, Qwen2 and Qwen3 (`CausalLM`). A checkpoint with a setting that changes the computation, and that regard
+    does not know, is refused.
 
     Args:
         name: a folder, or a name on the hub such as "Helsinki-NLP/opus-mt-en-de", which is downloaded
@@ -92,7 +96,14 @@ def load_model(checkpoint: PretrainedCheckpoint) -> Any:
     fields = ConfigFields(checkpoint.config, str(path))
     weights, weights_path = read_state_dict(checkpoint.folder)
     weights = {name: tensor.float() for name, tensor in family.complete_names(weights).items()}
-    for name in ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layer", "num_layers"):
+    for name in (
+        "num_hidden_layers",
+        "encoder_layers",
+        "decoder_layers",
+        "n_layer",
+        "num_layers",
+        "num_decoder_layers",
+    ):
         if isinstance(count := checkpoint.config.get(name), int) and count > len(weights):
             raise WeightsMismatchError(f"{path} has {name}={count:,}, but {weights_path} has fewer weights")
     with NoInitialization():
@@ -108,7 +119,8 @@ def to_transformers(model: nn.Module, max_positions: int = 1024) -> tuple[dict[s
     """The config.json and the weights of a model in the layout of `transformers`.
 
     Args:
-        model: `Transformer` (Marian, Pegasus or BART), `Bert`, `BertForMaskedLM` or `CausalLM` (GPT-2)
+        model: `Transformer` (Marian, Pegasus or BART; T5 with `RelativeBias`), `Bert`, `BertForMaskedLM` or `CausalLM`
+            (GPT-2; Llama, Mistral, Qwen2 or Qwen3 with `Rotary`)
         max_positions: rows of a table of positions, where the model computes them and the layout has a table
 
     Returns:
@@ -121,8 +133,8 @@ def to_transformers(model: nn.Module, max_positions: int = 1024) -> tuple[dict[s
         >>> config["model_type"], weights["lm_head.weight"].shape
         ('marian', torch.Size([11, 8]))
     """
-    for family in dict.fromkeys(FAMILIES.values()):
-        if isinstance(model, family.model_class) and family.describe is not None:
+    for family in LAYOUTS:
+        if isinstance(model, family.model_class) and family.takes(model) and family.describe is not None:
             prepared = model if family.prepare is None else family.prepare(model, max_positions)
             config = family.describe(prepared)
             return config, write_weights(prepared, family.rules(prepared))

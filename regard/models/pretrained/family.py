@@ -32,6 +32,7 @@ class Family:
         heads: beginnings of names without the prefix
         harmless: patterns of fields of config.json that do not matter
         model_class: of the models that `describe` takes
+        takes: whether a model of this class is for this layout, where several layouts have the class
         describe: from a model of regard to config.json; ExportError if it has no counterpart
         prepare: the model with the parts of the layout, for a number of positions
         verify: from the model and the weights of the checkpoint to what is wrong with them; empty if nothing is
@@ -45,6 +46,7 @@ class Family:
     heads: tuple[str, ...]
     harmless: tuple[str, ...] = ()
     model_class: tuple[type[nn.Module], ...] = ()
+    takes: Callable[[Any], bool] = lambda model: True
     describe: Callable[[Any], Description] | None = None
     prepare: Callable[[Any, int], nn.Module] | None = None
     verify: Callable[[Any, Mapping[str, Tensor]], str] | None = None

@@ -75,7 +75,7 @@ def _describe(model: CausalLM) -> Description:
     networks = [layer.feed_forward for layer in layers]
     if (
         not (is_gpt2 and layers[0].norm_first and all(isinstance(norm, nn.LayerNorm) for norm in norms))
-        or model.embed.norm is not None
+        or not (model.embed.norm is None and model.window_size is None)
         or any(network.linear3 is not None for network in networks)
     ):
         raise ExportError(

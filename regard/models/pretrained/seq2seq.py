@@ -139,9 +139,10 @@ def _describe(model: Transformer) -> Description:
     norms = [part for part in model.modules() if isinstance(part, nn.LayerNorm)]
     if any(network.linear3 is not None for network in networks) or {norm.eps for norm in norms} != {1e-5}:
         raise ExportError(f"transformers' {kind} has no gated feed-forward networks and layer norms with eps 1e-5 only")
-    if kind != "marian" and model.tie_embeddings != "all":
+    ties = ("none", "output", "all") if kind == "marian" else ("all",)
+    if model.tie_embeddings not in ties:
         raise ExportError(
-            f"transformers' {kind} shares all embeddings; this model has tie_embeddings={model.tie_embeddings}"
+            f"transformers' {kind} has tie_embeddings={' or '.join(ties)}; this model has {model.tie_embeddings}"
         )
     embed_dim = model.lm_head.in_features
     scale = only_value("the scale of embeddings", [one.scale for one in embeddings])
