@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from regard.attention import AttentionOutput, Bias, Dropout, Mask, ScaledDot, causal, dense, softmax
 from regard.attention.equation import aggregate, attend_unwatched, scores_and_weights, validate
@@ -119,15 +120,17 @@ class MultiheadAttention(nn.MultiheadAttention):
         """
         if is_causal and attn_mask is None:
             raise UsageError("MultiheadAttention: is_causal is a hint, which needs attn_mask, the causal mask itself")
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            self._check_input(name, tensor)
         original, is_batched, key_lengths = query, query.dim() == 3, lengths_of_nested(key)
         if key.dim() != query.dim() or value.dim() != query.dim():
             shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
             raise ShapeError(f"MultiheadAttention: query, key and value must all have a batch, or none, got {shapes}")
         # One tensor stays one tensor, which is projected at once.
         is_self_attention, is_key_value = key is query, value is key
-        query = self._to_batch_first("query", query)
-        key = query if is_self_attention else self._to_batch_first("key", key)
-        value = key if is_key_value else self._to_batch_first("value", value)
+        query = self._to_batch_first(query)
+        key = query if is_self_attention else self._to_batch_first(key)
+        value = key if is_key_value else self._to_batch_first(value)
         if key_padding_mask is not None and not is_batched:
             key_padding_mask = key_padding_mask[None]
         if not len(query) == len(key) == len(value):
@@ -152,7 +155,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             computed = scores_and_weights(inputs)
             weights = computed[1] if inputs.dropout is None else inputs.dropout.drop_weights(computed[1])
             output = AttentionOutput(aggregate(weights, v), inputs, scores_and_weights, computed)
-            weights = (weights.mean(1) if average_attn_weights else weights).to(query.dtype)
+            weights = (weights.mean(1) if average_attn_weights else weights).to(q.dtype)
         else:
             output = attend_unwatched(q, k, v, mask, score, normalize)
         notify_watchers(self, output)
@@ -163,13 +166,14 @@ class MultiheadAttention(nn.MultiheadAttention):
             return result[0], None if weights is None else weights[0]
         return result if self.batch_first else result.transpose(0, 1), weights
 
-    def _to_batch_first(self, name: str, tensor: Tensor) -> Tensor:
-        """(batch, length, dim), or an error that names the argument."""
+    def _check_input(self, name: str, tensor: Tensor) -> None:
         size = {"query": self.embed_dim, "key": self.kdim, "value": self.vdim}[name]
         if not isinstance(tensor, Tensor) or tensor.dim() not in (2, 3) or tensor.size(-1) != size:
             shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             order = "batch, length" if self.batch_first else "length, batch"
             raise ShapeError(f"MultiheadAttention: {name} must be ({order}, {size}) or (length, {size}), got {shape}")
+
+    def _to_batch_first(self, tensor: Tensor) -> Tensor:
         if tensor.is_nested:
             return to_padded(tensor)
         return tensor[None] if tensor.dim() == 2 else tensor if self.batch_first else tensor.transpose(0, 1)
@@ -237,6 +241,10 @@ def convert(model: ModuleT, to: Literal["regard", "torch"] = "regard") -> Module
     if to not in ("regard", "torch"):
         raise UsageError(f"convert: to must be 'regard' or 'torch', got {to!r}")
     for module in model.modules():
+        if isinstance(module, nn.MultiheadAttention) and is_parametrized(module):
+            raise UsageError(
+                "convert: an attention module has parametrizations; convert the model before they are added"
+            )
         if to == "regard" and type(module) is nn.MultiheadAttention:
             module.__class__ = MultiheadAttention
             _disable_fast_path(module)

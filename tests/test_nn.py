@@ -140,6 +140,15 @@ def test_dtypes(dtype):
         torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
+def test_autocast():
+    theirs, ours = pair(16, 4, batch_first=True)
+    x = torch.randn(BATCH, KEYS, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        for actual, expected in zip(ours(x, x, x), theirs(x, x, x), strict=True):
+            assert actual.dtype == expected.dtype == torch.bfloat16
+            torch.testing.assert_close(actual, expected, atol=0.03, rtol=0.03)
+
+
 def test_dropout_of_the_returned_weights():
     """The output is that of the returned weights, some of which are dropped."""
     _, ours = pair(16, 4, dropout=0.5, batch_first=True)
@@ -268,6 +277,15 @@ def test_nested_tensors(layout):
 
 
 @pytest.mark.bare
+def test_a_float_mask_is_compiled_in_one_graph():
+    encoder = convert(nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0), 1))
+    x, padding = torch.randn(BATCH, KEYS, 16), PADDING
+    compiled = torch.compile(encoder, fullgraph=True, backend="eager")
+    actual = compiled(x, src_key_padding_mask=padding)  # which PyTorch makes a float mask
+    torch.testing.assert_close(actual, encoder(x, src_key_padding_mask=padding))
+
+
+@pytest.mark.bare
 def test_one_compiled_graph_for_all_lengths():
     _, ours = pair(16, 4, batch_first=True)
     counter = torch._dynamo.testing.CompileCounter()
@@ -281,6 +299,17 @@ def test_one_compiled_graph_for_all_lengths():
 X = torch.zeros(2, 3, 16)
 REFUSED = {
     "size": (lambda m: m(X[..., :8], X, X), ShapeError, r"query must be \(batch, length, 16\).*got \(2, 3, 8\)"),
+    "no tensor": (lambda m: m(None, X, X), ShapeError, "query must be .*got NoneType"),
+    "size of equal inputs": (
+        lambda m: MultiheadAttention(16, 4, kdim=16, vdim=6)(X, X, X),
+        ShapeError,
+        r"value must be \(length, batch, 6\)",
+    ),
+    "parametrized": (
+        lambda m: convert(nn.utils.parametrizations.weight_norm(nn.MultiheadAttention(16, 4), "in_proj_weight")),
+        UsageError,
+        "convert the model before they are added",
+    ),
     "axes": (lambda m: m(X[None], X[None], X[None]), ShapeError, "query must be"),
     "batch": (lambda m: m(X, X[:1], X[:1]), ShapeError, "the same batch size, got 2, 1 and 1"),
     "mixed": (lambda m: m(X, X[0], X[0]), ShapeError, "must all have a batch, or none"),

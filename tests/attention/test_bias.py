@@ -85,6 +85,18 @@ def test_paths_that_take_a_part_of_the_positions(monkeypatch, mask, shape):
         torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("factor", [-1.0, 0.0, 0.5, torch.tensor(-2.0)], ids=str)
+def test_a_scaled_bias_still_hides(factor):
+    """-inf hides a key whatever it is multiplied with."""
+    query, key, value = inputs()
+    bias = torch.randn(6, 9, dtype=torch.float64)
+    bias[:, 4] = -math.inf
+    for score in (factor * (ScaledDot() + bias), ScaledDot() + factor * Bias(bias), ScaledDot() - bias):
+        output = attend(query, key, value, score=score)
+        torch.testing.assert_close(output.context, output.weights @ value)
+        assert not output.weights[..., 4].any()
+
+
 def test_a_large_bias_is_not_computed_in_blocks(monkeypatch, used_paths):
     """It is in memory already, unlike that of Alibi."""
     monkeypatch.setattr(fused, "MAX_MASK_ENTRIES", 16)

@@ -92,6 +92,27 @@ REFUSED = {
     "list": (lambda: padding(attention_mask=[[1, 0]]), ShapeError, "must be a tensor"),
     "size": (lambda: attend(*qkv(), padding(attention_mask=RIGHT[:, :4])), ShapeError, "number of keys, 5"),
     "batch": (lambda: attend(*qkv(), padding(attention_mask=RIGHT[:2])), ShapeError, "leading batch axes"),
+    "heads for the batch": (
+        lambda: MultiHead(6, 2)(torch.randn(5, 6), mask=padding(attention_mask=RIGHT[:2])),
+        ShapeError,
+        "more axes than the batch, which has 0",
+    ),
+    "queries of heads": (
+        lambda: MultiHead(6, 2)(torch.randn(5, 6), mask=prefix([[5] * 5] * 2)),
+        ShapeError,
+        "more axes than the batch",
+    ),
+    "mask of scores": (
+        lambda: MultiHead(6, 2)(torch.randn(3, 5, 6), mask=padding(attention_mask=RIGHT[:, None, None])),
+        ShapeError,
+        "more axes than the batch, which has 1",
+    ),
+    "batch twice": (
+        lambda: attend(*qkv(), padding(attention_mask=RIGHT[:, None])),
+        ShapeError,
+        "more axes than the batch",
+    ),
+    "lengths twice": (lambda: attend(*qkv(), padding([[1], [2], [3]])), ShapeError, "more axes than the batch"),
     "no queries": (lambda: prefix(3), ShapeError, r"padding\(length\) is one length"),
     "queries": (lambda: attend(*qkv(), prefix([1, 2, 3])), ShapeError, "number of queries, 4"),
     "too long": (

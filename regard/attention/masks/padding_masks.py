@@ -56,6 +56,17 @@ def _check_lengths(name: str, lengths: Tensor, keys: int) -> None:
             raise UsageError(f"{name}: lengths must be from 0 to the number of keys, {keys}, got {low} to {high}")
 
 
+def _check_batch_axes(
+    name: str, table: Tensor, num_trailing_axes: int, num_batch_axes: int, has_heads: bool = False
+) -> None:
+    """Raise if a table has more axes than the batch, other than one of size 1 for the heads."""
+    batch = table.shape[: table.dim() - num_trailing_axes]
+    if len(batch) > num_batch_axes + has_heads or any(size != 1 for size in batch[num_batch_axes:]):
+        advice = "" if num_trailing_axes else "; prefix(lengths) is the mask for lengths of each query"
+        shape = tuple(table.shape)
+        raise ShapeError(f"{name} {shape} have more axes than the batch, which has {num_batch_axes}{advice}")
+
+
 class PaddingMask(Mask):
     """The mask that `padding` returns.
 
@@ -83,11 +94,7 @@ class PaddingMask(Mask):
         return self.lengths.dim()
 
     def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
-        if self.lengths.dim() > num_batch_axes and any(size != 1 for size in self.lengths.shape[num_batch_axes:]):
-            raise ShapeError(
-                f"padding: lengths {tuple(self.lengths.shape)} have more axes than the batch, which has "
-                f"{num_batch_axes}; prefix(lengths) is the mask for lengths of each query"
-            )
+        _check_batch_axes("padding: lengths", self.lengths, 0, num_batch_axes, has_heads)
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         check_leading_axes(self.lengths, batch_shape, 0, "padding: lengths")
@@ -126,6 +133,9 @@ class KeyMask(Mask):
 
     def num_batch_axes(self) -> int:
         return self.visible.dim() - 1
+
+    def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
+        _check_batch_axes("padding: entries", self.visible, 1, num_batch_axes, has_heads)
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         if self.visible.shape[-1] != keys:
@@ -166,6 +176,9 @@ class PrefixMask(Mask):
 
     def num_batch_axes(self) -> int:
         return self.lengths.dim() - 1
+
+    def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:
+        _check_batch_axes("prefix: lengths", self.lengths, 1, num_batch_axes, has_heads)
 
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         if self.lengths.shape[-1] != queries:

@@ -151,6 +151,7 @@ class Score(ResettableModule):
         return ScaledScore(self, -1.0)
 
     def __sub__(self, other: object) -> Score:
+        other = Bias(other) if isinstance(other, Tensor) else other
         return SumScore(self, -other) if isinstance(other, Score) else NotImplemented
 
 
@@ -256,7 +257,7 @@ class ScaledScore(Score):
         if features is None:
             return None
         factor = self.factor.to(query.device) if isinstance(self.factor, Tensor) else self.factor
-        bias = None if features.bias is None else features.bias * factor
+        bias = None if features.bias is None else self._scale(features.bias)
         if features.query is None:
             return features._replace(bias=bias)
         if not isinstance(factor, Tensor):
@@ -307,10 +308,9 @@ class Bias(Score):
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         num_axes = max(query.dim(), key.dim())
-        leading = [
-            max((tensor.shape[axis] for tensor in (query, key) if tensor.dim() >= -axis), default=1)
-            for axis in range(-num_axes, -2)
-        ]
+        # Heads of queries may share a head of keys, so that the batch axes of both need not broadcast.
+        padded = [(1,) * (num_axes - tensor.dim()) + tuple(tensor.shape) for tensor in (query, key)]
+        leading = [max(first, second) for first, second in zip(*padded, strict=True)][:-2]
         expected = (*leading, query.shape[-2], key.shape[-2])
         shape = (1,) * (num_axes - self.bias.dim()) + tuple(self.bias.shape)
         if len(shape) > num_axes or any(actual not in (1, size) for actual, size in zip(shape, expected, strict=True)):
