@@ -191,7 +191,7 @@ def choose_paths(inputs: AttentionInputs) -> tuple[FastPath, ...]:
 def is_large(inputs: AttentionInputs) -> bool:
     """Whether there are too many scores for one matrix."""
     num_scores = math.prod(inputs.batch_shape) * inputs.num_queries * inputs.num_keys
-    return num_scores > blocked.MAX_SCORES and inputs.value.shape[-1] > 0
+    return not _common.is_symbolic(num_scores) and num_scores > blocked.MAX_SCORES and inputs.value.shape[-1] > 0
 
 
 def _may_be_dot_product(score: Score) -> bool:

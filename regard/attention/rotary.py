@@ -268,7 +268,9 @@ def scale_frequencies(
         return frequencies / factor, 1.0
     pairs, trained = len(frequencies), scaling["original_max_position_embeddings"]
     if kind == "dynamic":
-        ratio = torch.as_tensor(length, device=frequencies.device, dtype=frequencies.dtype).clamp(min=trained) / trained
+        # A sum, as torch.tensor(length) would be a constant of an exported program.
+        longest = length.to(frequencies) if isinstance(length, Tensor) else frequencies.new_zeros(()) + length
+        ratio = longest.clamp(min=trained) / trained
         exponents = torch.arange(pairs, device=frequencies.device, dtype=frequencies.dtype) / max(pairs - 1, 1)
         return frequencies * (factor * ratio - (factor - 1)) ** -exponents, 1.0
     if kind == "llama3":
