@@ -317,7 +317,8 @@ class KVCache:
     """The keys and values of earlier positions, so that a decoding step costs one query.
 
     Without gradients it writes into a preallocated buffer, so that a step copies no earlier keys. Rows that a step has
-    returned are never overwritten, so the weights of that step can still be read later.
+    returned are never overwritten, so the weights of that step can still be read later. Under a compiler it copies
+    them, so that steps of all lengths share one graph.
 
     Example:
         >>> attention, cache = MultiHead(8, 2), KVCache()
@@ -360,7 +361,9 @@ class KVCache:
 
 def _write_at(buffer: Tensor, new: Tensor, start: int) -> Tensor:
     """The new rows after the first ``start`` rows of the buffer, which grows by doubling."""
-    if torch.is_grad_enabled() and (new.requires_grad or buffer.requires_grad):
+    # A compiler would build another graph each time the buffer grows, and copies a buffer that a graph writes to.
+    has_gradient = torch.is_grad_enabled() and (new.requires_grad or buffer.requires_grad)
+    if has_gradient or torch.compiler.is_compiling():
         return torch.cat([buffer[..., :start, :], new], -2)
     stop = start + new.shape[-2]
     if stop > buffer.shape[-2] or start == 0 or _is_inference_only(buffer):

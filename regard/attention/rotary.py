@@ -128,7 +128,7 @@ class Rotary(Score):
         fits = positions.dim() > 0 and positions.shape[-1] == keys
         for tensor in (query, key) if lead else ():
             fits = fits and len(lead) <= tensor.dim() - 2 and query.dim() == key.dim()
-            fits = fits and all(size in (1, other) for size, other in zip(lead, tensor.shape, strict=False))
+            fits = fits and all(a == b or a == 1 for a, b in zip(lead, tensor.shape, strict=False))
         if not fits:
             raise ShapeError(
                 f"Rotary: positions must be (*batch, keys) = {(*key.shape[:1], keys)} with the leading axes of query "
