@@ -16,13 +16,14 @@ from regard.attention._common import instantiate, part_name
 from regard.attention.equation import NormalizerLike, ScoreLike
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.masks.base import CombinedMask
+from regard.attention.masks.nested import pad_nested_inputs, to_nested_like
 from regard.attention.module import Device, Dtype, FactoryKwargs, reset_modules
 from regard.attention.normalizers.basic import softmax
 from regard.attention.normalizers.wrappers import Dropout, resolve_normalizer
 from regard.attention.output import AttentionOutput
 from regard.attention.projected import ProjectedKV, _AttentionModule
 from regard.attention.scores.dot import Dot, ScaledDot
-from regard.errors import ShapeError, UsageError
+from regard.errors import ShapeError, UnsupportedError, UsageError
 
 __all__ = ["KVCache", "MultiHead"]
 
@@ -204,6 +205,8 @@ class MultiHead(_AttentionModule):
             )
         key = query if key is None else key
         value = key if value is None else value
+        if isinstance(query, Tensor) and isinstance(key, Tensor) and (query.is_nested or key.is_nested):
+            return self._attend_nested(query, key, value, mask, cache)
         self._check_inputs(query=query, key=key, value=value)
         heads_key = self._project(self.k_proj, key, self.head_dim, self.k_norm)
         heads_value = self._project(self.v_proj, value, self.value_head_dim)
@@ -217,6 +220,17 @@ class MultiHead(_AttentionModule):
         heads_query = self._project(self.q_proj, query, self.head_dim, self.q_norm)
         arguments = mask, self.score, self.normalize, self.num_groups, self.has_heads
         return self._project_output(equation.attend_unwatched(heads_query, heads_key, heads_value, *arguments))
+
+    def _attend_nested(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None, cache: KVCache | None
+    ) -> AttentionOutput:
+        if cache is not None or self.num_extra_keys:
+            raise UnsupportedError(
+                "MultiHead: nested tensors cannot be used with a cache, add_bias_kv or add_zero_attn; pad them, as in "
+                "torch.nested.to_padded_tensor(x, 0.0), and hide the rest with mask=padding(lengths)"
+            )
+        output = self.forward(*pad_nested_inputs(query, key, value, mask, self.score))
+        return output.replace_context(to_nested_like(output.context, query)) if query.is_nested else output
 
     def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, which are projected once."""
