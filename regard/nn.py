@@ -133,15 +133,16 @@ class MultiheadAttention(nn.MultiheadAttention):
         value = key if is_key_value else self._to_batch_first(value)
         if key_padding_mask is not None and not is_batched:
             key_padding_mask = key_padding_mask[None]
-        if not len(query) == len(key) == len(value):
-            sizes = f"{len(query)}, {len(key)} and {len(value)}"
+        batch = query.shape[0]  # not len(), which would be a constant of an exported program
+        if not batch == key.shape[0] == value.shape[0]:
+            sizes = f"{batch}, {key.shape[0]} and {value.shape[0]}"
             raise ShapeError(f"MultiheadAttention: query, key and value must have the same batch size, got {sizes}")
         self._check_masks(query, key, key_padding_mask, attn_mask)
         q, k, v = (self._split_heads(tensor) for tensor in self._project(query, key, value))
         k, v = self._append_keys(k, self.bias_k), self._append_keys(v, self.bias_v)
         num_extra = k.shape[-2] - key.shape[-2]
         is_hint_used = is_causal and key_padding_mask is None and not need_weights and not num_extra
-        parts = [None if is_hint_used or attn_mask is None else self._to_four_axes(attn_mask, len(query))]
+        parts = [None if is_hint_used or attn_mask is None else self._to_four_axes(attn_mask, batch)]
         parts += [None if key_padding_mask is None else key_padding_mask[:, None, None]]
         if key_lengths is not None:
             parts += [torch.arange(key.shape[1], device=key.device) >= key_lengths[:, None, None, None]]
@@ -179,7 +180,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return tensor[None] if tensor.dim() == 2 else tensor if self.batch_first else tensor.transpose(0, 1)
 
     def _check_masks(self, query: Tensor, key: Tensor, padding_mask: Tensor | None, attn_mask: Tensor | None) -> None:
-        batch, queries, keys = len(query), query.shape[1], key.shape[1]
+        (batch, queries), keys = query.shape[:2], key.shape[1]
         shapes_of_attn_mask: list[tuple[int, ...]] = [(queries, keys), (batch * self.num_heads, queries, keys)]
         for name, mask, shapes in (
             ("key_padding_mask", padding_mask, [(batch, keys)]),
@@ -213,7 +214,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         """The keys or values, then the learned one of add_bias_kv, then the zeros of add_zero_attn."""
         if learned is not None:
             extra = self._split_heads(learned).to(heads.dtype)
-            heads = torch.cat([heads, extra.expand(len(heads), -1, -1, -1)], -2)
+            heads = torch.cat([heads, extra.expand(heads.shape[0], -1, -1, -1)], -2)
         return F.pad(heads, (0, 0, 0, 1)) if self.add_zero_attn else heads
 
     def _to_four_axes(self, mask: Tensor, batch: int) -> Tensor:

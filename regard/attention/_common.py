@@ -30,7 +30,7 @@ def is_autocast_enabled(device_type: str) -> bool:
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """torch.broadcast_shapes, which takes half of the time of a small call."""
     for shape in shapes[1:]:
-        if shape != shapes[0]:
+        if len(shape) != len(shapes[0]) or shape != shapes[0]:  # a compiler guards on each size that is compared
             break
     else:
         return tuple(shapes[0])
@@ -44,6 +44,11 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
                     raise RuntimeError(f"shapes {shapes} do not broadcast")
                 result[axis] = shape[axis]
     return tuple(result)
+
+
+def is_symbolic(size: int) -> bool:
+    """Whether torch.export traces this size for any value: a choice by it would restrict the program to some sizes."""
+    return isinstance(size, torch.SymInt)
 
 
 def broadcast_batch_shape(*tensors: Tensor) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from regard.attention.fast import blocked
 from regard.attention.fast.blocked import ComputeContext, banded_attention, blocked_attention, gathered_attention
 from regard.attention.fast.fused import fused_attention, keeps_keys, mean_pooling
 from regard.attention.masks import Mask, as_mask
+from regard.attention.masks.nested import pad_nested_inputs, to_nested_like
 from regard.attention.normalizers.base import input_kind
 from regard.attention.normalizers.basic import Temperature, kernel_sum, softmax
 from regard.attention.normalizers.wrappers import Dropout, as_masked_normalizer, resolve_normalizer
@@ -102,6 +103,11 @@ def attend_unwatched(
 
     Returns: the output
     """
+    if isinstance(key, Tensor) and (key.is_nested or (isinstance(query, Tensor) and query.is_nested)):
+        nested, (query, key, value, mask) = query, pad_nested_inputs(query, key, value, mask, score)
+        output = attend_unwatched(query, key, value, mask, score, normalize, num_groups, has_heads)
+        is_query_nested = nested is not None and nested.is_nested
+        return output.replace_context(to_nested_like(output.context, nested)) if is_query_nested else output
     inputs = validate(query, key, value, mask, score, normalize, num_groups, has_heads)
     return make_output(inputs, None if inputs.is_random else find_context(inputs))
 
@@ -191,7 +197,7 @@ def choose_paths(inputs: AttentionInputs) -> tuple[FastPath, ...]:
 def is_large(inputs: AttentionInputs) -> bool:
     """Whether there are too many scores for one matrix."""
     num_scores = math.prod(inputs.batch_shape) * inputs.num_queries * inputs.num_keys
-    return num_scores > blocked.MAX_SCORES and inputs.value.shape[-1] > 0
+    return not _common.is_symbolic(num_scores) and num_scores > blocked.MAX_SCORES and inputs.value.shape[-1] > 0
 
 
 def _may_be_dot_product(score: Score) -> bool:

@@ -16,13 +16,14 @@ from regard.attention._common import instantiate, part_name
 from regard.attention.equation import NormalizerLike, ScoreLike
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.masks.base import CombinedMask
+from regard.attention.masks.nested import pad_nested_inputs, to_nested_like
 from regard.attention.module import Device, Dtype, FactoryKwargs, reset_modules
 from regard.attention.normalizers.basic import softmax
 from regard.attention.normalizers.wrappers import Dropout, resolve_normalizer
 from regard.attention.output import AttentionOutput
 from regard.attention.projected import ProjectedKV, _AttentionModule
 from regard.attention.scores.dot import Dot, ScaledDot
-from regard.errors import ShapeError, UsageError
+from regard.errors import ShapeError, UnsupportedError, UsageError
 
 __all__ = ["KVCache", "MultiHead"]
 
@@ -204,6 +205,8 @@ class MultiHead(_AttentionModule):
             )
         key = query if key is None else key
         value = key if value is None else value
+        if isinstance(query, Tensor) and isinstance(key, Tensor) and (query.is_nested or key.is_nested):
+            return self._attend_nested(query, key, value, mask, cache)
         self._check_inputs(query=query, key=key, value=value)
         heads_key = self._project(self.k_proj, key, self.head_dim, self.k_norm)
         heads_value = self._project(self.v_proj, value, self.value_head_dim)
@@ -217,6 +220,17 @@ class MultiHead(_AttentionModule):
         heads_query = self._project(self.q_proj, query, self.head_dim, self.q_norm)
         arguments = mask, self.score, self.normalize, self.num_groups, self.has_heads
         return self._project_output(equation.attend_unwatched(heads_query, heads_key, heads_value, *arguments))
+
+    def _attend_nested(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | Tensor | None, cache: KVCache | None
+    ) -> AttentionOutput:
+        if cache is not None or self.num_extra_keys:
+            raise UnsupportedError(
+                "MultiHead: nested tensors cannot be used with a cache, add_bias_kv or add_zero_attn; pad them, as in "
+                "torch.nested.to_padded_tensor(x, 0.0), and hide the rest with mask=padding(lengths)"
+            )
+        output = self.forward(*pad_nested_inputs(query, key, value, mask, self.score))
+        return output.replace_context(to_nested_like(output.context, query)) if query.is_nested else output
 
     def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedKV:
         """The same attention with fixed keys and values, which are projected once."""
@@ -317,7 +331,8 @@ class KVCache:
     """The keys and values of earlier positions, so that a decoding step costs one query.
 
     Without gradients it writes into a preallocated buffer, so that a step copies no earlier keys. Rows that a step has
-    returned are never overwritten, so the weights of that step can still be read later.
+    returned are never overwritten, so the weights of that step can still be read later. Under a compiler it copies
+    them, so that steps of all lengths share one graph.
 
     Example:
         >>> attention, cache = MultiHead(8, 2), KVCache()
@@ -360,7 +375,9 @@ class KVCache:
 
 def _write_at(buffer: Tensor, new: Tensor, start: int) -> Tensor:
     """The new rows after the first ``start`` rows of the buffer, which grows by doubling."""
-    if torch.is_grad_enabled() and (new.requires_grad or buffer.requires_grad):
+    # A compiler would build another graph each time the buffer grows, and copies a buffer that a graph writes to.
+    has_gradient = torch.is_grad_enabled() and (new.requires_grad or buffer.requires_grad)
+    if has_gradient or torch.compiler.is_compiling():
         return torch.cat([buffer[..., :start, :], new], -2)
     stop = start + new.shape[-2]
     if stop > buffer.shape[-2] or start == 0 or _is_inference_only(buffer):

@@ -31,7 +31,7 @@ class KeyProjectedScore(Score):
 
     Args:
         score: the score that projected the keys
-        key_shape: the shape of the keys before their projection, for the check of sizes
+        key_dim: the size of a key before its projection, for the check of sizes
 
     Shape: query (*batch, queries, query_dim), projected key (*batch, keys, dim) -> (*batch, queries, keys)
 
@@ -41,9 +41,9 @@ class KeyProjectedScore(Score):
         ('KeyProjectedScore', torch.Size([5, 8]), torch.Size([3, 5]))
     """
 
-    def __init__(self, score: Score, key_shape: torch.Size):
+    def __init__(self, score: Score, key_dim: int):
         super().__init__()
-        self.score, self.key_shape = score, key_shape
+        self.score, self.key_dim = score, key_dim
         self._pairwise = score.pairwise
         self.output_kind, self.is_positional = score.output_kind, score.is_positional
         self.is_random = score.is_random
@@ -56,7 +56,7 @@ class KeyProjectedScore(Score):
         return self.score.project_query(query, num_keys)
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
-        self.score.check_dims(query, torch.empty(self.key_shape, device="meta"))
+        self.score.check_dims(query, key.new_empty((*key.shape[:-1], self.key_dim), device="meta"))
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self._pairwise(self.project_query(query, key.shape[-2]), key)
@@ -86,7 +86,7 @@ def project_keys(score: Any, key: Tensor) -> tuple[Any, Tensor]:
     if not isinstance(score, Score) or score.pairwise is score:
         return score, key
     try:
-        return KeyProjectedScore(score, key.shape), score.project_key(key)
+        return KeyProjectedScore(score, key.shape[-1]), score.project_key(key)
     except RuntimeError as error:
         raise ShapeError(f"{part_name(score)} does not accept key {tuple(key.shape)}") from error
 
@@ -151,7 +151,9 @@ class ProjectedKV:
 
     def __call__(self, query: Tensor, **arguments: Any) -> AttentionOutput:
         """Attend with a query (*batch, queries, dim); LocalM and LocalP also take ``query_positions``."""
-        if any(parameter._version != version for parameter, version in self.parameter_versions):
+        # A compiler cannot trace version counters.
+        is_compiling = torch.compiler.is_compiling()
+        if not is_compiling and any(one._version != version for one, version in self.parameter_versions):
             raise StaleStateError(
                 "the parameters that projected the keys have changed since precompute() (by an optimizer step, "
                 "perhaps); call precompute() again"
@@ -165,9 +167,6 @@ class ProjectedKV:
             raise UnsupportedError("reorder: the score has positions for each row; call precompute() with the new ones")
         reordered = copy(self)
         reordered.key, reordered.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
-        if isinstance(self.score, KeyProjectedScore):
-            key_shape = torch.Size([len(rows), *self.score.key_shape[1:]])
-            reordered.score = KeyProjectedScore(self.score.score, key_shape)
         reordered.mask = self.attention._resolve_mask(mask)
         reordered.prepared = None
         return reordered

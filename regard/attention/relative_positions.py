@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from regard.attention._common import broadcast_shape, upcast_half
+from regard.attention._common import broadcast_shape, is_transformed, upcast_half
 from regard.attention.masks import Mask, PositionGrid
 from regard.attention.module import Device, Dtype
 from regard.attention.scores.base import DotProductFeatures, KeyVectors, QueryVectors, Score, ScoreMatrix
@@ -74,7 +74,12 @@ class RelativePositionBias(Score):
             return self.bias_of_distance(distances.flatten()).unflatten(-1, distances.shape)
         first = grid.key_positions.flatten()[0] - grid.query_positions.flatten()[0] - offset
         distances = torch.arange(1 - queries, keys, device=grid.key_positions.device) + first
-        rows = self.bias_of_distance(distances).unfold(-1, keys, 1).flip(-2)
+        bias = self.bias_of_distance(distances)
+        if is_transformed():  # the size of unfold would be a constant of the graph, and its backward is slow in vmap
+            index = torch.arange(keys, device=bias.device) + torch.arange(queries, device=bias.device).flip(0)[:, None]
+            rows = bias[..., index]
+        else:
+            rows = bias.unfold(-1, keys, 1).flip(-2)
         return rows.reshape(self.num_heads, *[1] * grid.num_inner_axes, queries, keys)
 
     def forward(self, query: QueryVectors, key: KeyVectors) -> ScoreMatrix:

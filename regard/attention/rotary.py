@@ -128,7 +128,7 @@ class Rotary(Score):
         fits = positions.dim() > 0 and positions.shape[-1] == keys
         for tensor in (query, key) if lead else ():
             fits = fits and len(lead) <= tensor.dim() - 2 and query.dim() == key.dim()
-            fits = fits and all(size in (1, other) for size, other in zip(lead, tensor.shape, strict=False))
+            fits = fits and all(a == b or a == 1 for a, b in zip(lead, tensor.shape, strict=False))
         if not fits:
             raise ShapeError(
                 f"Rotary: positions must be (*batch, keys) = {(*key.shape[:1], keys)} with the leading axes of query "
@@ -268,7 +268,9 @@ def scale_frequencies(
         return frequencies / factor, 1.0
     pairs, trained = len(frequencies), scaling["original_max_position_embeddings"]
     if kind == "dynamic":
-        ratio = torch.as_tensor(length, device=frequencies.device, dtype=frequencies.dtype).clamp(min=trained) / trained
+        # A sum, as torch.tensor(length) would be a constant of an exported program.
+        longest = length.to(frequencies) if isinstance(length, Tensor) else frequencies.new_zeros(()) + length
+        ratio = longest.clamp(min=trained) / trained
         exponents = torch.arange(pairs, device=frequencies.device, dtype=frequencies.dtype) / max(pairs - 1, 1)
         return frequencies * (factor * ratio - (factor - 1)) ** -exponents, 1.0
     if kind == "llama3":

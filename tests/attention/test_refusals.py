@@ -144,6 +144,8 @@ with warnings.catch_warnings():  # nested tensors are a prototype
         torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)], layout=layout)
         for layout in (torch.strided, torch.jagged)
     )
+    OTHER = torch.nested.nested_tensor([torch.zeros(4, 4), torch.zeros(1, 4)], layout=torch.jagged)
+    HEADS = JAGGED.unflatten(-1, (2, 2)).transpose(1, 2)
 H, M = torch.zeros(2, 2, 5, 4), MultiHead(8, 2)  # as many heads as batch entries
 X, CACHE = torch.zeros(2, 5, 8), KVCache()
 REFUSED = {
@@ -171,10 +173,15 @@ REFUSED = {
     "Dropout": (lambda: Attention(normalize=Dropout), DtypeError, r"write Dropout\(normalize, p\)"),
     "window": (lambda: attend(Q, K, V, causal() & window), DtypeError, r"write window\(left, right\)"),
     "mask function": (lambda: attend(Q, K, V, padding), UsageError, "padding: give one of lengths, attention_mask"),
-    "nested": (lambda: attend(PADDED, PADDED, PADDED), UnsupportedError, "query is a nested tensor.*padding"),
-    "jagged": (lambda: attend(Q, JAGGED, JAGGED), UnsupportedError, "key is a nested tensor"),
-    "nested, module": (lambda: MultiHead(4, 2)(JAGGED), UnsupportedError, "MultiHead: query is a nested"),
-    "nested, fixed keys": (lambda: Attention().precompute(K, V)(PADDED), UnsupportedError, "query .* nested"),
+    "nested, batch": (lambda: attend(torch.zeros(3, 5, 4), JAGGED, JAGGED), ShapeError, "of one batch size"),
+    "nested, no batch": (lambda: attend(Q[0], JAGGED, JAGGED), ShapeError, r"must be \(batch, length, dim\)"),
+    "nested keys alone": (lambda: attend(Q, JAGGED, V), ShapeError, "keys or values are nested tensors, both must"),
+    "nested lengths": (lambda: attend(Q, JAGGED, OTHER), ShapeError, "one value for each key"),
+    "nested, four axes": (lambda: attend(*[HEADS] * 3), ShapeError, "a nested query must be .* only lengths differ"),
+    "nested, aligned": (lambda: attend(JAGGED, OTHER, OTHER, causal()), UnsupportedError, r"causal\(offset=0\)"),
+    "nested, cache": (lambda: MultiHead(4, 2)(JAGGED, cache=CACHE), UnsupportedError, "MultiHead: nested tensors"),
+    "nested, size": (lambda: M(JAGGED), ShapeError, r"query must be \(\*batch, positions, 8\)"),
+    "nested, fixed keys": (lambda: M.precompute(JAGGED), UnsupportedError, "MultiHead: key is a nested tensor"),
     "nested, local": (lambda: LocalM(Dot, 1)(JAGGED, K, V), UnsupportedError, "query .* nested"),
     "nested mask": (lambda: attend(Q, K, V, PADDED > 0), DtypeError, "got nested torch.bool"),
     "float8": (lambda: attend(*(t.to(torch.float8_e5m2) for t in (Q, K, V))), DtypeError, "got query torch.float8"),

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from regard.attention._common import is_symbolic
 from regard.attention.masks import PositionGrid
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import AroundMask
@@ -51,6 +52,8 @@ def banded_attention(inputs: AttentionInputs, compute_context: ComputeContext) -
     Reference: Beltagy, Peters and Cohan (2020), arXiv 2004.05150.
     """
     if inputs.mask is None or not _is_row_independent(inputs.normalize):
+        return None
+    if is_symbolic(inputs.num_queries) or is_symbolic(inputs.num_keys):
         return None
     low, high = inputs.mask.band(inputs.num_queries, inputs.num_keys)
     if not high - low < math.inf:

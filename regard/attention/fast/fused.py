@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.attention._common import HALF_DTYPES, broadcast_shape, is_autocast_enabled, is_transformed, upcast_half
+from regard.attention._common import (
+    HALF_DTYPES,
+    broadcast_shape,
+    is_autocast_enabled,
+    is_symbolic,
+    is_transformed,
+    upcast_half,
+)
 from regard.attention.fast.blocked import ComputeContext
 from regard.attention.masks.base import DenseMask
 from regard.attention.masks.kinds import WindowMask
@@ -154,7 +161,8 @@ def _is_mask_too_large(inputs: AttentionInputs) -> bool:
     key_batch = inputs.key.shape[:-2] if inputs.num_groups == 1 else (*inputs.key.shape[:-3], 1)
     shape = broadcast_shape(inputs.query.shape[:-2], key_batch)
     axes = shape if has_bias else shape[: inputs.mask.num_batch_axes() if inputs.mask is not None else 0]
-    return math.prod(axes) * inputs.num_queries * inputs.num_keys > MAX_MASK_ENTRIES
+    num_entries = math.prod(axes) * inputs.num_queries * inputs.num_keys
+    return not is_symbolic(num_entries) and num_entries > MAX_MASK_ENTRIES
 
 
 def _causal_upper_bound(inputs: AttentionInputs) -> float | None:

@@ -308,14 +308,15 @@ class DenseMask(Mask):
     def check_shape(self, batch_shape: tuple[int, ...], queries: int, keys: int) -> None:
         expected = (*batch_shape, queries, keys)
         axes = enumerate(zip(reversed(self.tensor.shape), reversed(expected), strict=False))
-        fits = all(actual in (1, size) or (size == 1 and axis >= 2) for axis, (actual, size) in axes)
+        fits = all(actual == size or actual == 1 or (size == 1 and axis >= 2) for axis, (actual, size) in axes)
         if not fits:
             raise ShapeError(
                 f"mask {tuple(self.tensor.shape)} does not broadcast to (*batch, queries, keys) = {expected}; "
                 "axes are matched from the right, and lengths belong into padding(lengths)"
             )
         leading = self.tensor.shape[:-2]
-        if len(leading) < len(batch_shape) and all(a in (1, b) for a, b in zip(leading, batch_shape, strict=False)):
+        pairs = zip(leading, batch_shape, strict=False)
+        if len(leading) < len(batch_shape) and all(a == b or a == 1 for a, b in pairs):
             self.check_axes(len(leading), has_heads=True)
 
     def check_axes(self, num_batch_axes: int, has_heads: bool = False) -> None:

@@ -27,7 +27,9 @@ def check_leading_axes(table: Tensor, batch_shape: tuple[int, ...], num_trailing
     Shape: table (*leading batch axes, *trailing axes)
     """
     leading = tuple(table.shape[: table.dim() - num_trailing_axes])
-    if any(actual not in (1, size) and size != 1 for actual, size in zip(leading, batch_shape, strict=False)):
+    # Comparisons, as a compiler finds no dynamic size in a tuple.
+    pairs = zip(leading, batch_shape, strict=False)
+    if any(actual != size and actual != 1 and size != 1 for actual, size in pairs):
         raise ShapeError(
             f"{name} {tuple(table.shape)} must have the leading batch axes of the scores first, and these are "
             f"{batch_shape}"

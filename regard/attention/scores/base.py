@@ -313,7 +313,7 @@ class Bias(Score):
         leading = [max(first, second) for first, second in zip(*padded, strict=True)][:-2]
         expected = (*leading, query.shape[-2], key.shape[-2])
         shape = (1,) * (num_axes - self.bias.dim()) + tuple(self.bias.shape)
-        if len(shape) > num_axes or any(actual not in (1, size) for actual, size in zip(shape, expected, strict=True)):
+        if len(shape) > num_axes or any(a != b and a != 1 for a, b in zip(shape, expected, strict=True)):
             raise ShapeError(
                 f"Bias: the bias {tuple(self.bias.shape)} does not broadcast to (*batch, queries, keys) = {expected}; "
                 "axes are matched from the right"
