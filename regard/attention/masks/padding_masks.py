@@ -199,7 +199,7 @@ def padding(
     attention_mask: Shaped[Tensor, "*batch keys"] | None = None,
     key_padding_mask: Bool[Tensor, "*batch keys"] | None = None,
 ) -> Mask:
-    """The keys of each sequence are visible, its padding is not. The padding is given in one of three ways.
+    """The keys of each sequence are visible, those of its padding are not.
 
         visible(i, j) = j < lengths[batch]     or  attention_mask[batch, j]     or  not key_padding_mask[batch, j]
 
