@@ -60,8 +60,8 @@ def build_graphs(model: RNNSeq2Seq | Transformer, num_positions: int) -> tuple[O
 
 
 def _add_rnn_encoder(graph: OnnxGraph, model: RNNSeq2Seq, source: str, mask: str) -> None:
-    states, final = _encode_rnn(graph, model, source, graph("ReduceSum", mask, [1], keepdims=0))
-    states_dim, num_states = model.bridge.in_features, model.first_cell.num_states * len(model.cells)
+    states, final, layer_states = _encode_rnn(graph, model, source, graph("ReduceSum", mask, [1], keepdims=0))
+    states_dim, num_states = model.memory_dim, model.first_cell.num_states * len(model.cells)
     if model.attention is None:
         graph.output("encoder_final_state", final, ("batch", states_dim))
     else:
@@ -72,16 +72,25 @@ def _add_rnn_encoder(graph: OnnxGraph, model: RNNSeq2Seq, source: str, mask: str
         if isinstance(model.attention, LocalM):
             zeros = graph("ConstantOfShape", graph.shape(graph.size(source, 0), 1))
             graph.output("present_length", zeros, ("batch", 1))
-    cells = graph("Reshape", graph("Tanh", graph.linear(final, model.bridge)), [0, num_states, model.hidden_dim])
+    if model.bridge is not None:
+        cells = graph("Reshape", graph("Tanh", graph.linear(final, model.bridge)), [0, num_states, model.hidden_dim])
+    elif model.init_hidden == "zero":
+        cells = graph("ConstantOfShape", graph.shape(graph.size(source, 0), num_states, model.hidden_dim))
+    else:
+        starts = layer_states if model.init_hidden == "per-layer" else [final] * num_states
+        cells = graph("Concat", *(graph("Unsqueeze", start, [1]) for start in starts), axis=1)
     graph.output("present_states", cells, ("batch", num_states, model.hidden_dim))
     if model.input_feeding:
-        dim = model.readout_proj.out_features
+        dim = model.lm_head.in_features
         zeros = graph("ConstantOfShape", graph.shape(graph.size(source, 0), dim))
         graph.output("present_input_feed", zeros, ("batch", dim))
 
 
-def _encode_rnn(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) -> tuple[str, str]:
-    """All states (batch, src_len, dim) and the final ones (batch, dim), by ONNX's own recurrent layers."""
+def _encode_rnn(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) -> tuple[str, str, list[str]]:
+    """All states (batch, src_len, dim), the final ones (batch, dim), and those of all layers with an LSTM's cells.
+
+    They are computed by ONNX's own recurrent layers.
+    """
     layers, num_directions = model.encoder.layers, model.encoder.num_directions
     op = type(layers).__name__
     attributes: dict[str, Any] = {"direction": "bidirectional" if num_directions == 2 else "forward"}
@@ -89,13 +98,15 @@ def _encode_rnn(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) 
         attributes["linear_before_reset"] = 1
     lengths = graph("Cast", lengths, to=INT32)
     x = graph("Transpose", graph("Gather", model.src_embed.weight, source), perm=(1, 0, 2))
-    final = ""
+    layer_states: list[str] = []
+    num_states = model.first_cell.num_states
     for layer in range(layers.num_layers):
         weights = _rnn_weights(layers, layer, GATE_ORDER[op], num_directions)
-        states, final = graph.multi_output(op, 2, x, *weights, lengths, hidden_size=layers.hidden_size, **attributes)
+        attributes["hidden_size"] = layers.hidden_size
+        states, *finals = graph.multi_output(op, 1 + num_states, x, *weights, lengths, **attributes)
         x = graph("Reshape", graph("Transpose", states, perm=(0, 2, 1, 3)), [0, 0, -1])
-    final = graph("Reshape", graph("Transpose", final, perm=(1, 0, 2)), [0, -1])
-    return graph("Transpose", x, perm=(1, 0, 2)), final
+        layer_states += [graph("Reshape", graph("Transpose", one, perm=(1, 0, 2)), [0, -1]) for one in finals]
+    return graph("Transpose", x, perm=(1, 0, 2)), layer_states[-num_states], layer_states
 
 
 def _rnn_weights(layers: nn.RNNBase, layer: int, gates: tuple[int, ...], num_directions: int) -> list[Tensor]:
@@ -111,7 +122,7 @@ def _rnn_weights(layers: nn.RNNBase, layer: int, gates: tuple[int, ...], num_dir
 
 def _add_rnn_step(graph: OnnxGraph, model: RNNSeq2Seq, tokens: str) -> None:
     per_cell = model.first_cell.num_states
-    num_states, feed_dim = per_cell * len(model.cells), model.readout_proj.out_features
+    num_states, feed_dim = per_cell * len(model.cells), model.lm_head.in_features
     cells = graph.input("past_states", ("batch", num_states, model.hidden_dim))
     states = [graph("Squeeze", part, [1]) for part in graph.multi_output("Split", num_states, cells, axis=1)]
     attend = _make_attention(graph, model)
@@ -119,15 +130,12 @@ def _add_rnn_step(graph: OnnxGraph, model: RNNSeq2Seq, tokens: str) -> None:
     if model.decoder_type == "bahdanau":
         context, weights = attend(states[-per_cell])
         states = _step_cells(graph, model, embedded, context, states)
-        readout = graph("Concat", states[-per_cell], context, embedded, axis=1)
-        pairs = graph("Reshape", graph.linear(readout, model.readout_proj), [0, -1, 2])
-        hidden = graph("ReduceMax", pairs, axes=[-1], keepdims=0)
+        hidden = _read_out(graph, model, states[-per_cell], context, embedded)
     else:
         input_feed = graph.input("past_input_feed", ("batch", feed_dim)) if model.input_feeding else None
         states = _step_cells(graph, model, embedded, input_feed, states)
         context, weights = attend(states[-per_cell])
-        readout = graph("Concat", states[-per_cell], context, axis=1)
-        hidden = graph("Tanh", graph.linear(readout, model.readout_proj))
+        hidden = _read_out(graph, model, states[-per_cell], context, embedded)
         if model.input_feeding:
             graph.output("present_input_feed", hidden, ("batch", feed_dim))
     _add_logits(graph, graph("Gemm", hidden, model.lm_head.weight, transB=1))
@@ -137,13 +145,25 @@ def _add_rnn_step(graph: OnnxGraph, model: RNNSeq2Seq, tokens: str) -> None:
         graph.output("cross_attentions", graph("Unsqueeze", weights, [1, 2]), ("batch", 1, 1, SOURCE_AXIS))
 
 
+def _read_out(graph: OnnxGraph, model: RNNSeq2Seq, top_hidden: str, context: str, embedded: str) -> str:
+    """The input of `lm_head`."""
+    is_maxout = model.readout_type == "maxout"
+    features = graph("Concat", top_hidden, context, *([embedded] if is_maxout else []), axis=1)
+    if model.readout_proj is None:
+        return features
+    hidden = graph.linear(features, model.readout_proj)
+    if not is_maxout:
+        return graph("Tanh", hidden)
+    return graph("ReduceMax", graph("Reshape", hidden, [0, -1, 2]), axes=[-1], keepdims=0)
+
+
 def _add_logits(graph: OnnxGraph, logits: str) -> None:
     graph.output("logits", graph("Unsqueeze", logits, [1]), ("batch", 1, "vocab_size"))
 
 
 def _make_attention(graph: OnnxGraph, model: RNNSeq2Seq) -> Callable[[str], tuple[str, str]]:
     """From the name of a query to those of its context and its weights; without attention, "" for the weights."""
-    states_dim = model.bridge.in_features
+    states_dim = model.memory_dim
     if model.attention is not None:
         return onnx_graph.OnnxAttention(graph, model.attention, states_dim)
     final = graph.input("encoder_final_state", ("batch", states_dim))
