@@ -99,6 +99,7 @@ def test_only_what_is_used_has_parameters():
 
 
 @pytest.mark.bare
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler reads it
 @pytest.mark.parametrize(("start", "readout"), [("per-layer", "linear"), ("zero", "tanh")])
 def test_compiled_equals_plain(start, readout):
     model = small("bahdanau", "lstm", 2, init_hidden=start, readout_type=readout)
