@@ -34,8 +34,8 @@ from regard.tasks import Translator
 Tensors = dict[str, Tensor]
 
 
-def padding_bias(source: Tensor, lengths: Tensor) -> Tensor:
-    return torch.where(torch.arange(source.shape[1])[None] < lengths[:, None], 0.0, MASKED_SCORE)
+def padding_bias(mask: Tensor) -> Tensor:
+    return torch.where(mask.bool(), 0.0, MASKED_SCORE)
 
 
 class RNNEncoderGraph(nn.Module):
@@ -55,12 +55,13 @@ class RNNEncoderGraph(nn.Module):
             for name, weight in zip("WRB", weights, strict=True):
                 self.register_buffer(f"{name}{layer}", weight)
 
-    def forward(self, source: Tensor, lengths: Tensor) -> Tensors:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensors:
+        lengths = attention_mask.sum(1)
         model, layers, num_directions = self.model, self.model.encoder.layers, self.model.encoder.num_directions
         op, dim = type(layers).__name__, layers.hidden_size
         attributes = {"hidden_size": dim, "direction": "bidirectional" if num_directions == 2 else "forward"}
         attributes |= {"linear_before_reset": 1} if op == "GRU" else {}
-        x = model.src_embed(source).transpose(0, 1)
+        x = model.src_embed(input_ids).transpose(0, 1)
         src_len, batch = x.shape[:2]
         for layer in range(layers.num_layers):
             weights = [getattr(self, f"{name}{layer}") for name in "WRB"]
@@ -74,24 +75,24 @@ class RNNEncoderGraph(nn.Module):
             )
             x = states.permute(0, 2, 1, 3).reshape(src_len, batch, num_directions * dim)
         states, final = x.transpose(0, 1), final.transpose(0, 1).reshape(batch, -1)
-        outputs = self.memory(source, lengths, states, final)
+        outputs = self.memory(states, final)
         start = torch.tanh(model.bridge(final))
-        outputs["state.cells"] = start.view(-1, model.first_cell.num_states * len(model.cells), model.hidden_dim)
+        outputs["present_states"] = start.view(-1, model.first_cell.num_states * len(model.cells), model.hidden_dim)
         if model.input_feeding:
-            outputs["state.input_feed"] = final.new_zeros(batch, model.readout_proj.out_features)
+            outputs["present_input_feed"] = final.new_zeros(batch, model.readout_proj.out_features)
         return outputs
 
-    def memory(self, source: Tensor, lengths: Tensor, states: Tensor, final: Tensor) -> Tensors:
+    def memory(self, states: Tensor, final: Tensor) -> Tensors:
         attention: Any = self.model.attention
         if attention is None:
-            return {"memory.last": final}
-        outputs = {"memory.states": states, "memory.padding_bias": padding_bias(source, lengths)}
+            return {"encoder_final_state": final}
+        outputs = {"last_hidden_state": states}
         if isinstance(attention.score, Additive):
-            outputs["memory.keys"] = attention.score.key_proj(states)
+            outputs["encoder_keys"] = attention.score.key_proj(states)
         elif isinstance(attention.score, Concat):
-            outputs["memory.keys"] = states @ attention.score.in_proj.weight[:, attention.score.query_dim :].T
-        if isinstance(attention, LocalM | LocalP):
-            outputs["memory.length"] = lengths[:, None].float()
+            outputs["encoder_keys"] = states @ attention.score.in_proj.weight[:, attention.score.query_dim :].T
+        if isinstance(attention, LocalM):
+            outputs["present_length"] = states.new_zeros(len(states), 1)
         return outputs
 
 
@@ -100,38 +101,40 @@ class RNNStepGraph(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens: Tensor, memory: Tensors, state: Tensors, position: Tensor | None = None) -> Tensors:
+    def forward(self, input_ids: Tensor, memory: Tensors, state: Tensors) -> Tensors:
         model, per_cell = self.model, self.model.first_cell.num_states
-        parts = state["state.cells"].unbind(1)
+        parts, position = state["past_states"].unbind(1), state.get("past_length")
         states = [tuple(parts[i * per_cell : (i + 1) * per_cell]) for i in range(len(model.cells))]
-        embedded = model.tgt_embed(tokens)
+        embedded = model.tgt_embed(input_ids[:, 0])
         projected, outputs = model.first_cell.project_input(embedded), {}
         if model.decoder_type == "bahdanau":
             context, weights = self.attend(states[-1][0], memory, position)
             states = model._step_cells(projected, context, states)
             hidden = model.readout(states[-1][0], context, embedded)
         else:
-            states = model._step_cells(projected, state.get("state.input_feed"), states)
+            states = model._step_cells(projected, state.get("past_input_feed"), states)
             context, weights = self.attend(states[-1][0], memory, position)
             hidden = model._attentional_state(states[-1][0], context)
             if model.input_feeding:
-                outputs["new.input_feed"] = hidden
-        outputs["logits"] = model.lm_head(hidden)
-        outputs["new.cells"] = torch.stack([part for layer in states for part in layer], 1)
+                outputs["present_input_feed"] = hidden
+        outputs["logits"] = model.lm_head(hidden)[:, None]
+        if position is not None:
+            outputs["present_length"] = position + 1
+        outputs["present_states"] = torch.stack([part for layer in states for part in layer], 1)
         if weights is not None:
-            outputs["weights"] = weights[:, None, None]
+            outputs["cross_attentions"] = weights[:, None, None]
         return outputs
 
     def attend(self, query: Tensor, memory: Tensors, position: Tensor | None) -> tuple[Tensor, Tensor | None]:
         attention: Any = self.model.attention
         if attention is None:
-            return memory["memory.last"], None
-        states = memory["memory.states"]
-        scores = self.scores(attention.score, query, memory.get("memory.keys", states)) + memory["memory.padding_bias"]
+            return memory["encoder_final_state"], None
+        states, mask = memory["encoder_hidden_states"], memory["encoder_attention_mask"]
+        scores = self.scores(attention.score, query, memory.get("encoder_keys", states)) + padding_bias(mask)
         if isinstance(attention, LocalM | LocalP):
-            length = memory["memory.length"]
+            length = mask.sum(1, keepdim=True).float()
             if isinstance(attention, LocalM):
-                center = torch.minimum(position.float(), length - 1)  # type: ignore[union-attr]
+                center = torch.minimum(position, length - 1)  # type: ignore[union-attr]
             else:
                 center = length * torch.sigmoid(torch.tanh(attention.query_proj(query)) @ attention.energy[:, None])
             distance = torch.arange(states.shape[1]).float() - center
@@ -173,20 +176,24 @@ class TransformerEncoderGraph(nn.Module):
         self.model: Any = model
         self.register_buffer("positions", position_table(model.src_embed, num_positions))
 
-    def forward(self, source: Tensor, lengths: Tensor) -> Tensors:
-        model, (batch, src_len) = self.model, source.shape
-        bias = padding_bias(source, lengths)[:, None, None]
-        x = nn.functional.embedding(source, model.src_embed.weight) * model.src_embed.scale + self.positions[:src_len]
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensors:
+        model, (batch, src_len) = self.model, input_ids.shape
+        bias = padding_bias(attention_mask)[:, None, None]
+        x = (
+            nn.functional.embedding(input_ids, model.src_embed.weight) * model.src_embed.scale
+            + self.positions[:src_len]
+        )
         for layer in model.encoder.layers:
             x = layer._residual(x, layer.norm1, lambda x, mha=layer.self_attn: self.self_attn(mha, x, bias))
             x = layer._residual(x, layer.norm2, layer.feed_forward)
-        x, outputs = model.encoder.norm(x), {"memory.padding_bias": bias}
+        x = model.encoder.norm(x)
+        outputs = {"last_hidden_state": x}
         for i, mha in enumerate(layer.cross_attn for layer in model.decoder.layers):
             shape = (batch, src_len, mha.num_heads, mha.head_dim)
-            outputs[f"memory.key.{i}"] = mha.k_proj(x).view(shape).permute(0, 2, 3, 1)
-            outputs[f"memory.value.{i}"] = mha.v_proj(x).view(shape).transpose(1, 2)
+            outputs[f"present.{i}.encoder.key"] = mha.k_proj(x).view(shape).transpose(1, 2)
+            outputs[f"present.{i}.encoder.value"] = mha.v_proj(x).view(shape).transpose(1, 2)
             for name in ("key", "value"):
-                outputs[f"state.{name}.{i}"] = x.new_zeros(batch, mha.num_heads, 0, mha.head_dim)
+                outputs[f"present.{i}.decoder.{name}"] = x.new_zeros(batch, mha.num_heads, 0, mha.head_dim)
         return outputs
 
     def self_attn(self, mha: Any, x: Tensor, bias: Tensor) -> Tensor:
@@ -204,31 +211,33 @@ class TransformerStepGraph(nn.Module):
         self.model: Any = model
         self.register_buffer("positions", position_table(model.tgt_embed, num_positions))
 
-    def forward(self, tokens: Tensor, memory: Tensors, state: Tensors, position: Tensor) -> Tensors:
-        model, batch = self.model, tokens.shape[0]
+    def forward(self, input_ids: Tensor, memory: Tensors, state: Tensors) -> Tensors:
+        model, batch, bias = self.model, input_ids.shape[0], padding_bias(memory["encoder_attention_mask"])
+        past, position = "past_key_values", state["past_key_values.0.decoder.key"].shape[2]
         embedding, outputs, all_weights = model.tgt_embed, {}, []
-        x = nn.functional.embedding(tokens, embedding.weight) * embedding.scale + self.positions[position]
+        x = nn.functional.embedding(input_ids[:, 0], embedding.weight) * embedding.scale + self.positions[position]
         for i, layer in enumerate(model.decoder.layers):
 
             def self_attn(x: Tensor, i: int = i, mha: Any = layer.self_attn) -> Tensor:
                 shape = (batch, mha.num_heads, 1, mha.head_dim)
                 q, k, v = (proj(x).view(shape) for proj in (mha.q_proj, mha.k_proj, mha.v_proj))
-                k, v = torch.cat([state[f"state.key.{i}"], k], 2), torch.cat([state[f"state.value.{i}"], v], 2)
-                outputs[f"new.key.{i}"], outputs[f"new.value.{i}"] = k, v
+                k = torch.cat([state[f"{past}.{i}.decoder.key"], k], 2)
+                v = torch.cat([state[f"{past}.{i}.decoder.value"], v], 2)
+                outputs[f"present.{i}.decoder.key"], outputs[f"present.{i}.decoder.value"] = k, v
                 weights = torch.softmax((q * mha.head_dim**-0.5) @ k.transpose(2, 3), -1)
                 return mha.out_proj((weights @ v).view(batch, mha.embed_dim))
 
             def cross_attn(x: Tensor, i: int = i, mha: Any = layer.cross_attn) -> Tensor:
                 q = mha.q_proj(x).view(batch, mha.num_heads, 1, mha.head_dim) * mha.head_dim**-0.5
-                weights = torch.softmax(q @ memory[f"memory.key.{i}"] + memory["memory.padding_bias"], -1)
+                weights = torch.softmax(q @ memory[f"{past}.{i}.encoder.key"].transpose(2, 3) + bias[:, None, None], -1)
                 all_weights.append(weights)
-                return mha.out_proj((weights @ memory[f"memory.value.{i}"]).view(batch, mha.embed_dim))
+                return mha.out_proj((weights @ memory[f"{past}.{i}.encoder.value"]).view(batch, mha.embed_dim))
 
             x = layer._residual(x, layer.norm1, self_attn)
             x = layer._residual(x, layer.norm2, cross_attn)
             x = layer._residual(x, layer.norm3, layer.feed_forward)
-        outputs["logits"] = model.lm_head(model.decoder.norm(x))
-        outputs["weights"] = torch.cat(all_weights, 2).transpose(1, 2)
+        outputs["logits"] = model.lm_head(model.decoder.norm(x))[:, None]
+        outputs["cross_attentions"] = torch.cat(all_weights, 2).transpose(1, 2)
         return outputs
 
 
@@ -238,17 +247,22 @@ def write_model(translator: Translator, folder: Path, quantize: str | None) -> N
     is_transformer = isinstance(model, Transformer)
     encoder = TransformerEncoderGraph(model, num_positions) if is_transformer else RNNEncoderGraph(model)
     decoder = TransformerStepGraph(model, num_positions) if is_transformer else RNNStepGraph(model)
-    inputs: dict[str, Any] = {"source": torch.randint(4, 8, (3, 5)), "lengths": torch.tensor([5, 2, 3])}
+    mask = (torch.arange(5) < torch.tensor([5, 2, 3])[:, None]).long()
+    inputs: dict[str, Any] = {"input_ids": torch.randint(4, 8, (3, 5)), "attention_mask": mask}
     with torch.no_grad():
         outputs = {name: tensor.clone() for name, tensor in encoder(**inputs).items()}
-    memory = {name: tensor for name, tensor in outputs.items() if name.startswith("memory.")}
-    state = {name: tensor for name, tensor in outputs.items() if name.startswith("state.")}
+    after = {hand_built.next_input(name): tensor for name, tensor in outputs.items()}
+    is_state = {name: name.startswith("past") and ".encoder." not in name for name in after}
+    memory = {name: tensor for name, tensor in after.items() if not is_state[name]}
+    state = {name: tensor for name, tensor in after.items() if is_state[name]}
+    if is_transformer:
+        del memory["encoder_hidden_states"]  # only its projections are used
+    if is_transformer or model.attention is not None:
+        memory["encoder_attention_mask"] = mask
     if is_transformer:  # with a past, whose length is dynamic
         state = {name: torch.randn(3, cache.shape[1], 2, cache.shape[3]) for name, cache in state.items()}
     _export(encoder, inputs, folder / hand_built.ENCODER_FILE, list(outputs))
-    inputs = {"tokens": torch.tensor([4, 5, 6]), "memory": memory, "state": state}
-    if is_transformer or isinstance(model.attention, LocalM):
-        inputs["position"] = torch.tensor(2)
+    inputs = {"input_ids": torch.tensor([[4], [5], [6]]), "memory": memory, "state": state}
     with torch.no_grad():
         names = list(decoder(**inputs))
     _export(decoder, inputs, folder / hand_built.DECODER_FILE, names)
@@ -261,10 +275,9 @@ def _export(module: nn.Module, inputs: dict[str, Any], path: Path, output_names:
     def dynamic_axes(name: str, value: Any) -> Any:
         if isinstance(value, dict):
             return {key: dynamic_axes(key, item) for key, item in value.items()}
-        kind = name.rpartition(".")[0] if name[-1].isdigit() else name
-        axes = {"source": [1], "memory.states": [1], "memory.keys": [1], "memory.padding_bias": [value.ndim - 1]}
-        axes |= {"memory.key": [3], "memory.value": [2], "state.key": [2], "state.value": [2]}
-        return dict.fromkeys([0, *axes.get(kind, ())], Dim.DYNAMIC) if value.ndim else {}
+        is_fixed = name in ("past_states", "past_input_feed", "past_length", "encoder_final_state")
+        axis = 2 if name.startswith("past_key_values") else 1
+        return dict.fromkeys([0] if is_fixed or value.shape[axis] == 1 else [0, axis], Dim.DYNAMIC)
 
     flat = [key for name, value in inputs.items() for key in (value if isinstance(value, dict) else [name])]
     with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():

@@ -42,7 +42,7 @@ def build_hub_tokenizer(tokenizer: Tokenizer, frame: Frame) -> Any:
     steps: list[Any] = [normalizers.NFKC()] if tokenizer.nfkc else []
     steps += [normalizers.Lowercase()] if tokenizer.lowercase else []
     if kind == "char":
-        hub.pre_tokenizer, hub.decoder = pre_tokenizers.Split(Regex(r"(?m:.)"), "isolated"), decoders.Fuse()
+        hub.pre_tokenizer, hub.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
     else:
         spaces = "".join(chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace())
         steps += [normalizers.Replace(WORD_MARK, "_"), normalizers.Replace(Regex(f"[{spaces}]+"), " ")]

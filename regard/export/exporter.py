@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 from regard import errors
 from regard.export import ctranslate2, onnx, transformers_layout
 from regard.export.folder import CARD_FACTS, CARD_FILE, model_card, new_export_folder, read_record
+from regard.export.tokenizer_export import write_tokenizers
 from regard.tasks import registry
 from regard.tasks.loading import load, load_predictor
 from regard.tasks.translation.config import TranslationConfig
@@ -73,6 +75,9 @@ def export(
             transformers_layout.write_model(predictor, partial)
         else:
             MODEL_WRITERS[to](predictor, partial, quantize)
+        if to != "transformers":  # regard needs none, so it is left out where none gives the same tokens
+            with contextlib.suppress(errors.ExportError, errors.UnsupportedError):
+                write_tokenizers(predictor, partial)
         shutil.copytree(run.processor, partial / run.processor.name)
         (partial / CARD_FILE).write_text(model_card(record, Path(out).resolve().name), encoding="utf-8")
     return Path(out)

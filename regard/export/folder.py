@@ -41,11 +41,12 @@ CARD_OPTIONS = (
     *("score", "normalize", "tokenizer", "vocab_size", "decoder_type", "cell_type", "beam_size", "length_penalty"),
 )
 UNUSED_CARD_OPTIONS = {"transformer": ("hidden_dim", "decoder_type", "cell_type"), "rnn": ("num_heads", "positions")}
+LISTED_FILES = ("processor/*", "target_tokenizer/*", "tokenizer*.json")
 USED_FILES = {
-    "ctranslate2": ("processor/*", "*.bin", "*.json", "*.txt"),
-    "onnx": ("processor/*", "*.onnx"),
-    "safetensors": ("processor/*", "*.safetensors"),
-    "transformers": ("processor/*", "*.safetensors", "*config.json"),
+    "ctranslate2": (*LISTED_FILES, "*.bin", "*.json", "*.txt"),
+    "onnx": (*LISTED_FILES, "*.onnx"),
+    "safetensors": (*LISTED_FILES, "*.safetensors"),
+    "transformers": (*LISTED_FILES, "*.safetensors", "*config.json"),
 }
 TARGET_LIBRARIES = {
     "ctranslate2": "CTranslate2",

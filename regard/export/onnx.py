@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -23,7 +22,7 @@ from regard.tasks.translation.inference import InferenceEngine
 from regard.tasks.translation.predictor import Translator
 from regard.tasks.translation.scorer import group_by_length
 
-__all__ = ["DECODER_FILE", "ENCODER_FILE", "OnnxDecoderState", "OnnxEngine", "write_model"]
+__all__ = ["DECODER_FILE", "ENCODER_FILE", "OnnxDecoderState", "OnnxEngine", "next_input", "write_model"]
 
 ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder.onnx"
 MAX_BATCH_TOKENS = 6_000  # source tokens of a batch, counted once for each hypothesis of the beam
@@ -78,6 +77,20 @@ def _untie_output(path: Path) -> Any:
     return model
 
 
+def next_input(output: str) -> str:
+    """The input of the next decoder step that an output of either graph is.
+
+    Args:
+        output: its name
+
+    Example:
+        >>> next_input("present.0.decoder.key"), next_input("present_states"), next_input("last_hidden_state")
+        ('past_key_values.0.decoder.key', 'past_states', 'encoder_hidden_states')
+    """
+    name = "encoder_hidden_states" if output == "last_hidden_state" else output
+    return name.replace("present.", "past_key_values.", 1).replace("present_", "past_", 1)
+
+
 class OnnxEngine(InferenceEngine):
     """An exported model in ONNX Runtime. The search is that of regard, with all its options.
 
@@ -91,21 +104,24 @@ class OnnxEngine(InferenceEngine):
 
     def __init__(self, folder: Path, max_length: int):
         self.encoder, self.decoder = (_open_session(folder / name) for name in (ENCODER_FILE, DECODER_FILE))
-        self.encoder_outputs = [value.name for value in self.encoder.get_outputs()]
         self.decoder_inputs = {value.name for value in self.decoder.get_inputs()}
         self.decoder_outputs = [value.name for value in self.decoder.get_outputs()]
-        states = {name for name in self.encoder_outputs if name.startswith("state.")}
-        new_states = {name.replace("new.", "state.", 1) for name in self.decoder_outputs if name.startswith("new.")}
+        inputs_of_outputs = {value.name: next_input(value.name) for value in self.encoder.get_outputs()}
+        self.encoder_outputs = [name for name, after in inputs_of_outputs.items() if after in self.decoder_inputs]
+        self.state_names = {next_input(name) for name in self.decoder_outputs if name.startswith("present")}
+        states = {name for name in inputs_of_outputs.values() if name.startswith("past") and ".encoder." not in name}
         if not (
-            {value.name for value in self.encoder.get_inputs()} <= {"source", "lengths"}
+            {value.name for value in self.encoder.get_inputs()} == {"input_ids", "attention_mask"}
             and "logits" in self.decoder_outputs
-            and self.decoder_inputs - {"tokens", "position"} <= set(self.encoder_outputs)
-            and states <= new_states
+            and self.decoder_inputs - {"input_ids", "encoder_attention_mask"} <= set(inputs_of_outputs.values())
+            and states == self.state_names <= self.decoder_inputs
         ):
             raise ExportCorruptError(
-                f"{folder}: {ENCODER_FILE} and {DECODER_FILE} do not belong together; export the model again"
+                f"{folder}: {ENCODER_FILE} and {DECODER_FILE} do not belong together, or are those of an earlier regard"
+                ", whose inputs had other names; export the model again"
             )
-        self.has_attention = "weights" in self.decoder_outputs
+        self.takes_mask = "encoder_attention_mask" in self.decoder_inputs
+        self.has_attention = "cross_attentions" in self.decoder_outputs
         self.num_positions = num_export_positions(max_length)
 
     def search(
@@ -151,10 +167,11 @@ class OnnxDecoderState:
 
     def __init__(self, engine: OnnxEngine, source: Tensor, lengths: Tensor):
         self.engine, self.position = engine, 0
-        arrays = engine.encoder.run(engine.encoder_outputs, {"source": source.numpy(), "lengths": lengths.numpy()})
-        outputs = dict(zip(engine.encoder_outputs, arrays, strict=True))
-        self.memory = {name: array for name, array in outputs.items() if name.startswith("memory.")}
-        self.state = {name: array for name, array in outputs.items() if name.startswith("state.")}
+        mask = (torch.arange(source.shape[1]) < lengths[:, None]).long().numpy()
+        arrays = engine.encoder.run(engine.encoder_outputs, {"input_ids": source.numpy(), "attention_mask": mask})
+        inputs = dict(zip(map(next_input, engine.encoder_outputs), arrays, strict=True))
+        self.state = {name: inputs.pop(name) for name in engine.state_names}
+        self.memory = inputs | ({"encoder_attention_mask": mask} if engine.takes_mask else {})
         self.source_rows = torch.arange(len(lengths))  # which source each row translates
         self.last_weights = torch.empty(0)
 
@@ -162,17 +179,13 @@ class OnnxDecoderState:
         """Logits of the next token of each row, given the token before it."""
         engine = self.engine
         check_export_length(self.position + 1, engine.num_positions)
-        inputs: dict[str, Any] = {"tokens": tokens.numpy(), "position": np.array(self.position)}
-        inputs = {name: array for name, array in inputs.items() if name in engine.decoder_inputs}
-        arrays = engine.decoder.run(engine.decoder_outputs, {**inputs, **self.memory, **self.state})
-        outputs = dict(zip(engine.decoder_outputs, arrays, strict=True))
-        self.state = {
-            name.replace("new.", "state.", 1): array for name, array in outputs.items() if name.startswith("new.")
-        }
+        inputs = {"input_ids": tokens.numpy()[:, None], **self.memory, **self.state}
+        outputs = dict(zip(engine.decoder_outputs, engine.decoder.run(engine.decoder_outputs, inputs), strict=True))
+        self.state = {next_input(name): array for name, array in outputs.items() if name.startswith("present")}
         if engine.has_attention:
-            self.last_weights = torch.from_numpy(outputs["weights"])
+            self.last_weights = torch.from_numpy(outputs["cross_attentions"])
         self.position += 1
-        return torch.from_numpy(outputs["logits"])
+        return torch.from_numpy(outputs["logits"]).squeeze(1)
 
     def weights(self) -> Float[Tensor, "rows src_len"]:
         """Attention weights of the last step, averaged over layers and heads."""

@@ -14,10 +14,14 @@ from regard import attention as a
 from regard._imports import require_extra
 from regard.errors import ExportError
 
-__all__ = ["FLOAT32", "INT32", "OnnxAttention", "OnnxGraph", "check_attention", "padding_bias", "project_keys"]
+__all__ = [
+    "FLOAT32", "INT32", "SOURCE_AXIS", "OnnxAttention", "OnnxGraph", "check_attention", "check_mask", "padding_bias",
+    "project_keys",
+]  # fmt: skip
 
 OPSET, IR_VERSION = 17, 8  # the oldest opset with LayerNormalization, so that old runtimes can read the files
-FLOAT32, INT32 = 1, 6  # data types of ONNX's Cast
+FLOAT32, INT32, INT64, BOOL = 1, 6, 7, 9  # data types of ONNX's Cast
+SOURCE_AXIS = "encoder_sequence_length"  # as in the graphs that optimum writes
 MASKED_SCORE = -1e30  # finite, because -inf minus -inf is NaN
 SCORES = (a.Constant, a.Dot, a.ScaledDot, a.Bilinear, a.Energy, a.Additive, a.Concat)
 ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
@@ -54,7 +58,7 @@ class OnnxGraph:
         return self.multi_output(op, 1, *operands, **attributes)[0]
 
     def multi_output(self, op: str, count: int, *operands: Operand, **attributes: Any) -> list[str]:
-        """Add a node with `count` outputs and return their names."""
+        """Add a node with `count` outputs and return their names; `name` is that of the node."""
         names = [f"{op}_{len(self.nodes)}_{index}" for index in range(count)]
         inputs = [operand if isinstance(operand, str) else self._constant(operand) for operand in operands]
         self.nodes.append(self.onnx.helper.make_node(op, inputs, names, **attributes))
@@ -113,19 +117,37 @@ class OnnxGraph:
         return self.onnx.helper.make_tensor_value_info(name, element_type, list(shape))
 
 
-def padding_bias(graph: OnnxGraph, source: str, lengths: str) -> str:
-    """The bias of scores that masks padding: 0 at tokens, `MASKED_SCORE` after them.
+def check_mask(graph: OnnxGraph, mask: str) -> str:
+    """The attention mask itself; the node `attention_mask_has_its_padding_on_the_right` fails for any other.
+
+    ONNX has no assertion, but an index outside of a tensor is an error in every runtime that checks it.
+
+    Args:
+        graph: the encoder's graph
+        mask: name of the attention mask (batch, encoder_sequence_length), 1 at tokens and 0 at padding
+
+    Returns:
+        the name of the same mask
+    """
+    lengths = graph("ReduceSum", mask, [1], keepdims=0)
+    is_token = graph("Less", graph.position_range(mask), graph("Unsqueeze", lengths, [1]))
+    is_wrong = graph("Cast", graph("Not", graph("Equal", is_token, graph("Cast", mask, to=BOOL))), to=INT64)
+    index = graph("ReduceMax", is_wrong, keepdims=0)  # 1 if the mask is no sequence of ones, followed by zeros
+    zero = graph("Gather", [0], index, name="attention_mask_has_its_padding_on_the_right")
+    return graph("Add", mask, zero)
+
+
+def padding_bias(graph: OnnxGraph, mask: str) -> str:
+    """The bias of scores that masks padding: 0 at tokens, `MASKED_SCORE` elsewhere.
 
     Args:
         graph: the graph
-        source: name of the source tokens (batch, src_len)
-        lengths: name of their numbers (batch,)
+        mask: name of the attention mask (batch, encoder_sequence_length)
 
     Returns:
-        the name of the bias (batch, src_len)
+        the name of the bias (batch, encoder_sequence_length)
     """
-    is_token = graph("Less", graph.position_range(source), graph("Unsqueeze", lengths, [1]))
-    return graph("Where", is_token, 0.0, MASKED_SCORE)
+    return graph("Where", graph("Cast", mask, to=BOOL), 0.0, MASKED_SCORE)
 
 
 def check_attention(attention: Any) -> None:
@@ -170,7 +192,7 @@ def project_keys(graph: OnnxGraph, score: Any, states: str) -> str | None:
 
 
 class OnnxAttention:
-    """The attention of a recurrent model over the inputs `memory.*` of a decoder graph.
+    """The attention of a recurrent model over the inputs `encoder_*` of a decoder graph.
 
     Args:
         graph: the decoder's graph, which gets the inputs
@@ -182,15 +204,17 @@ class OnnxAttention:
 
     def __init__(self, graph: OnnxGraph, attention: Any, states_dim: int):
         self.graph, self.attention = graph, attention
-        self.values = graph.input("memory.states", ("batch", "src_len", states_dim))
-        self.padding_bias = graph.input("memory.padding_bias", ("batch", "src_len"))
+        self.values = graph.input("encoder_hidden_states", ("batch", SOURCE_AXIS, states_dim))
+        mask = graph.input("encoder_attention_mask", ("batch", SOURCE_AXIS), np.int64)
+        self.padding_bias = padding_bias(graph, mask)
         self.keys = self.values
         if isinstance(attention.score, a.Additive | a.Concat):
-            self.keys = graph.input("memory.keys", ("batch", "src_len", attention.score.hidden_dim))
+            self.keys = graph.input("encoder_keys", ("batch", SOURCE_AXIS, attention.score.hidden_dim))
         if isinstance(attention, a.LocalM | a.LocalP):
-            self.length = graph.input("memory.length", ("batch", 1))
+            self.length = graph("Cast", graph("ReduceSum", mask, [1]), to=FLOAT32)
         if isinstance(attention, a.LocalM):
-            self.position = graph("Cast", graph.input("position", (), np.int64), to=FLOAT32)
+            self.position = graph.input("past_length", ("batch", 1))
+            graph.output("present_length", graph("Add", self.position, 1.0), ("batch", 1))
 
     def __call__(self, query: str) -> tuple[str, str]:
         """The context of a query and its weights."""

@@ -1,7 +1,8 @@
 """Encoder-decoder models as two ONNX graphs: the encoder, and one step of the decoder.
 
-Outputs `memory.*` of the encoder belong to a source, outputs `state.*` to a translation; both are inputs of the
-decoder step, whose outputs `new.*` are the next state.
+Names are those of optimum's exports of encoder-decoders. An output `present.*` (keys and values) or `present_*`
+(recurrent states) of either graph is the input `past_key_values.*` or `past_*` of the next decoder step; the encoder's
+`last_hidden_state` is the decoder's `encoder_hidden_states`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.attention import LocalM, LocalP
+from regard.attention import LocalM
 from regard.errors import ExportError
 from regard.export import onnx_graph
 from regard.export.folder import check_exportable, position_table
-from regard.export.onnx_graph import FLOAT32, INT32, OnnxGraph
+from regard.export.onnx_graph import INT32, SOURCE_AXIS, OnnxGraph
 from regard.models import RNNSeq2Seq, Transformer
 
 __all__ = ["build_graphs"]
@@ -35,21 +36,22 @@ def build_graphs(model: RNNSeq2Seq | Transformer, num_positions: int) -> tuple[O
         num_positions: size of a Transformer's position table
 
     Returns:
-        the encoder, from `source` and `lengths` to the memory and the initial state, and the decoder step, from
-        `tokens`, `position`, the memory and the state to `logits`, `weights` and the new state
+        the encoder, from `input_ids` and `attention_mask` to the memory and the initial state, and the decoder step,
+        from `input_ids`, `encoder_attention_mask`, the memory and the state to `logits`, `cross_attentions` and the
+        new state
     """
     encoder, decoder = OnnxGraph("encoder"), OnnxGraph("decoder_step")
-    source = encoder.input("source", ("batch", "src_len"), np.int64)
-    lengths = encoder.input("lengths", ("batch",), np.int64)
-    tokens = decoder.input("tokens", ("batch",), np.int64)
+    source, mask = (encoder.input(name, ("batch", SOURCE_AXIS), np.int64) for name in ("input_ids", "attention_mask"))
+    mask = onnx_graph.check_mask(encoder, mask)
+    tokens = decoder("Squeeze", decoder.input("input_ids", ("batch", 1), np.int64), [1])
     if isinstance(model, Transformer):
         check_exportable(model, "ONNX")
-        _add_transformer_encoder(encoder, model, source, lengths, num_positions)
+        _add_transformer_encoder(encoder, model, source, mask, num_positions)
         _add_transformer_step(decoder, model, tokens, num_positions)
     else:
         if model.attention is not None:
             onnx_graph.check_attention(model.attention)
-        _add_rnn_encoder(encoder, model, source, lengths)
+        _add_rnn_encoder(encoder, model, source, mask)
         _add_rnn_step(decoder, model, tokens)
     return encoder, decoder
 
@@ -57,29 +59,38 @@ def build_graphs(model: RNNSeq2Seq | Transformer, num_positions: int) -> tuple[O
 # ---- RNNSeq2Seq
 
 
-def _add_rnn_encoder(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) -> None:
-    states, final = _encode_rnn(graph, model, source, lengths)
-    states_dim, num_states = model.bridge.in_features, model.first_cell.num_states * len(model.cells)
+def _add_rnn_encoder(graph: OnnxGraph, model: RNNSeq2Seq, source: str, mask: str) -> None:
+    states, final, layer_states = _encode_rnn(graph, model, source, graph("ReduceSum", mask, [1], keepdims=0))
+    states_dim, num_states = model.memory_dim, model.first_cell.num_states * len(model.cells)
     if model.attention is None:
-        graph.output("memory.last", final, ("batch", states_dim))
+        graph.output("encoder_final_state", final, ("batch", states_dim))
     else:
-        graph.output("memory.states", states, ("batch", "src_len", states_dim))
-        graph.output("memory.padding_bias", onnx_graph.padding_bias(graph, source, lengths), ("batch", "src_len"))
+        graph.output("last_hidden_state", states, ("batch", SOURCE_AXIS, states_dim))
         score: Any = model.attention.score
         if (keys := onnx_graph.project_keys(graph, score, states)) is not None:
-            graph.output("memory.keys", keys, ("batch", "src_len", score.hidden_dim))
-        if isinstance(model.attention, LocalM | LocalP):
-            graph.output("memory.length", graph("Unsqueeze", graph("Cast", lengths, to=FLOAT32), [1]), ("batch", 1))
-    cells = graph("Reshape", graph("Tanh", graph.linear(final, model.bridge)), [0, num_states, model.hidden_dim])
-    graph.output("state.cells", cells, ("batch", num_states, model.hidden_dim))
+            graph.output("encoder_keys", keys, ("batch", SOURCE_AXIS, score.hidden_dim))
+        if isinstance(model.attention, LocalM):
+            zeros = graph("ConstantOfShape", graph.shape(graph.size(source, 0), 1))
+            graph.output("present_length", zeros, ("batch", 1))
+    if model.bridge is not None:
+        cells = graph("Reshape", graph("Tanh", graph.linear(final, model.bridge)), [0, num_states, model.hidden_dim])
+    elif model.init_hidden == "zero":
+        cells = graph("ConstantOfShape", graph.shape(graph.size(source, 0), num_states, model.hidden_dim))
+    else:
+        starts = layer_states if model.init_hidden == "per-layer" else [final] * num_states
+        cells = graph("Concat", *(graph("Unsqueeze", start, [1]) for start in starts), axis=1)
+    graph.output("present_states", cells, ("batch", num_states, model.hidden_dim))
     if model.input_feeding:
-        dim = model.readout_proj.out_features
+        dim = model.lm_head.in_features
         zeros = graph("ConstantOfShape", graph.shape(graph.size(source, 0), dim))
-        graph.output("state.input_feed", zeros, ("batch", dim))
+        graph.output("present_input_feed", zeros, ("batch", dim))
 
 
-def _encode_rnn(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) -> tuple[str, str]:
-    """All states (batch, src_len, dim) and the final ones (batch, dim), by ONNX's own recurrent layers."""
+def _encode_rnn(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) -> tuple[str, str, list[str]]:
+    """All states (batch, src_len, dim), the final ones (batch, dim), and those of all layers with an LSTM's cells.
+
+    They are computed by ONNX's own recurrent layers.
+    """
     layers, num_directions = model.encoder.layers, model.encoder.num_directions
     op = type(layers).__name__
     attributes: dict[str, Any] = {"direction": "bidirectional" if num_directions == 2 else "forward"}
@@ -87,13 +98,15 @@ def _encode_rnn(graph: OnnxGraph, model: RNNSeq2Seq, source: str, lengths: str) 
         attributes["linear_before_reset"] = 1
     lengths = graph("Cast", lengths, to=INT32)
     x = graph("Transpose", graph("Gather", model.src_embed.weight, source), perm=(1, 0, 2))
-    final = ""
+    layer_states: list[str] = []
+    num_states = model.first_cell.num_states
     for layer in range(layers.num_layers):
         weights = _rnn_weights(layers, layer, GATE_ORDER[op], num_directions)
-        states, final = graph.multi_output(op, 2, x, *weights, lengths, hidden_size=layers.hidden_size, **attributes)
+        attributes["hidden_size"] = layers.hidden_size
+        states, *finals = graph.multi_output(op, 1 + num_states, x, *weights, lengths, **attributes)
         x = graph("Reshape", graph("Transpose", states, perm=(0, 2, 1, 3)), [0, 0, -1])
-    final = graph("Reshape", graph("Transpose", final, perm=(1, 0, 2)), [0, -1])
-    return graph("Transpose", x, perm=(1, 0, 2)), final
+        layer_states += [graph("Reshape", graph("Transpose", one, perm=(1, 0, 2)), [0, -1]) for one in finals]
+    return graph("Transpose", x, perm=(1, 0, 2)), layer_states[-num_states], layer_states
 
 
 def _rnn_weights(layers: nn.RNNBase, layer: int, gates: tuple[int, ...], num_directions: int) -> list[Tensor]:
@@ -109,38 +122,51 @@ def _rnn_weights(layers: nn.RNNBase, layer: int, gates: tuple[int, ...], num_dir
 
 def _add_rnn_step(graph: OnnxGraph, model: RNNSeq2Seq, tokens: str) -> None:
     per_cell = model.first_cell.num_states
-    num_states, feed_dim = per_cell * len(model.cells), model.readout_proj.out_features
-    cells = graph.input("state.cells", ("batch", num_states, model.hidden_dim))
+    num_states, feed_dim = per_cell * len(model.cells), model.lm_head.in_features
+    cells = graph.input("past_states", ("batch", num_states, model.hidden_dim))
     states = [graph("Squeeze", part, [1]) for part in graph.multi_output("Split", num_states, cells, axis=1)]
     attend = _make_attention(graph, model)
     embedded = graph("Gather", model.tgt_embed.weight, tokens)
     if model.decoder_type == "bahdanau":
         context, weights = attend(states[-per_cell])
         states = _step_cells(graph, model, embedded, context, states)
-        readout = graph("Concat", states[-per_cell], context, embedded, axis=1)
-        pairs = graph("Reshape", graph.linear(readout, model.readout_proj), [0, -1, 2])
-        hidden = graph("ReduceMax", pairs, axes=[-1], keepdims=0)
+        hidden = _read_out(graph, model, states[-per_cell], context, embedded)
     else:
-        input_feed = graph.input("state.input_feed", ("batch", feed_dim)) if model.input_feeding else None
+        input_feed = graph.input("past_input_feed", ("batch", feed_dim)) if model.input_feeding else None
         states = _step_cells(graph, model, embedded, input_feed, states)
         context, weights = attend(states[-per_cell])
-        readout = graph("Concat", states[-per_cell], context, axis=1)
-        hidden = graph("Tanh", graph.linear(readout, model.readout_proj))
+        hidden = _read_out(graph, model, states[-per_cell], context, embedded)
         if model.input_feeding:
-            graph.output("new.input_feed", hidden, ("batch", feed_dim))
-    graph.output("logits", graph("Gemm", hidden, model.lm_head.weight, transB=1), ("batch", "vocab"))
+            graph.output("present_input_feed", hidden, ("batch", feed_dim))
+    _add_logits(graph, graph("Gemm", hidden, model.lm_head.weight, transB=1))
     new_cells = graph("Concat", *(graph("Unsqueeze", state, [1]) for state in states), axis=1)
-    graph.output("new.cells", new_cells, ("batch", num_states, model.hidden_dim))
+    graph.output("present_states", new_cells, ("batch", num_states, model.hidden_dim))
     if weights:
-        graph.output("weights", graph("Unsqueeze", weights, [1, 2]), ("batch", 1, 1, "src_len"))
+        graph.output("cross_attentions", graph("Unsqueeze", weights, [1, 2]), ("batch", 1, 1, SOURCE_AXIS))
+
+
+def _read_out(graph: OnnxGraph, model: RNNSeq2Seq, top_hidden: str, context: str, embedded: str) -> str:
+    """The input of `lm_head`."""
+    is_maxout = model.readout_type == "maxout"
+    features = graph("Concat", top_hidden, context, *([embedded] if is_maxout else []), axis=1)
+    if model.readout_proj is None:
+        return features
+    hidden = graph.linear(features, model.readout_proj)
+    if not is_maxout:
+        return graph("Tanh", hidden)
+    return graph("ReduceMax", graph("Reshape", hidden, [0, -1, 2]), axes=[-1], keepdims=0)
+
+
+def _add_logits(graph: OnnxGraph, logits: str) -> None:
+    graph.output("logits", graph("Unsqueeze", logits, [1]), ("batch", 1, "vocab_size"))
 
 
 def _make_attention(graph: OnnxGraph, model: RNNSeq2Seq) -> Callable[[str], tuple[str, str]]:
     """From the name of a query to those of its context and its weights; without attention, "" for the weights."""
-    states_dim = model.bridge.in_features
+    states_dim = model.memory_dim
     if model.attention is not None:
         return onnx_graph.OnnxAttention(graph, model.attention, states_dim)
-    final = graph.input("memory.last", ("batch", states_dim))
+    final = graph.input("encoder_final_state", ("batch", states_dim))
     return lambda query: (final, "")
 
 
@@ -177,41 +203,38 @@ def _update_lstm(graph: OnnxGraph, projected_input: str, projected_hidden: str, 
 # ---- Transformer
 
 
-def _add_transformer_encoder(
-    graph: OnnxGraph, model: Transformer, source: str, lengths: str, num_positions: int
-) -> None:
+def _add_transformer_encoder(graph: OnnxGraph, model: Transformer, source: str, mask: str, num_positions: int) -> None:
     """The keys and values of each decoder layer's cross-attention, and empty caches of its self-attention."""
-    bias = graph("Unsqueeze", onnx_graph.padding_bias(graph, source, lengths), [1, 2])
+    bias = graph("Unsqueeze", onnx_graph.padding_bias(graph, mask), [1, 2])
     positions = graph("Slice", position_table(model.src_embed, num_positions), [0], graph.size(source, 1), [0])
     x = graph("Add", _embed(graph, model.src_embed, source), positions)
     for layer in model.encoder.layers:
         x = _residual(graph, x, layer, layer.norm1, lambda x, mha=layer.self_attn: _self_attn(graph, mha, x, bias))
         x = _residual(graph, x, layer, layer.norm2, lambda x, net=layer.feed_forward: _feed_forward(graph, net, x))
     x = _layer_norm(graph, x, model.encoder.norm)
+    graph.output("last_hidden_state", x, ("batch", SOURCE_AXIS, model.src_embed.embedding_dim))
     for index, layer in enumerate(model.decoder.layers):
         mha: Any = layer.cross_attn
-        heads = ("batch", mha.num_heads)
-        key = _split_heads(graph, mha, graph.linear(x, mha.k_proj), (0, 2, 3, 1))
-        graph.output(f"memory.key.{index}", key, (*heads, mha.head_dim, "src_len"))
-        value = _split_heads(graph, mha, graph.linear(x, mha.v_proj), (0, 2, 1, 3))
-        graph.output(f"memory.value.{index}", value, (*heads, "src_len", mha.head_dim))
         empty = graph("ConstantOfShape", graph.shape(graph.size(source, 0), mha.num_heads, 0, mha.head_dim))
-        for name in ("key", "value"):
-            graph.output(f"state.{name}.{index}", empty, (*heads, "past", mha.head_dim))
-    graph.output("memory.padding_bias", bias, ("batch", 1, 1, "src_len"))
+        for name, projection in (("key", mha.k_proj), ("value", mha.v_proj)):
+            heads = _split_heads(graph, mha, graph.linear(x, projection), (0, 2, 1, 3))
+            shape = ("batch", mha.num_heads, SOURCE_AXIS, mha.head_dim)
+            graph.output(f"present.{index}.encoder.{name}", heads, shape)
+            graph.output(f"present.{index}.decoder.{name}", empty, ("batch", mha.num_heads, 0, mha.head_dim))
 
 
 def _add_transformer_step(graph: OnnxGraph, model: Transformer, tokens: str, num_positions: int) -> None:
-    position = graph.input("position", (), np.int64)
-    bias = graph.input("memory.padding_bias", ("batch", 1, 1, "src_len"))
+    mask = graph.input("encoder_attention_mask", ("batch", SOURCE_AXIS), np.int64)
+    bias = graph("Unsqueeze", onnx_graph.padding_bias(graph, mask), [1, 2])
+    position = graph.size("past_key_values.0.decoder.key", 2)
     embedded = _embed(graph, model.tgt_embed, tokens)
     x = graph("Add", embedded, graph("Gather", position_table(model.tgt_embed, num_positions), position))
     weights: list[str] = []
 
     def attend_to_memory(x: str, mha: Any) -> str:
         index = len(weights)
-        key = graph.input(f"memory.key.{index}", ("batch", mha.num_heads, mha.head_dim, "src_len"))
-        value = graph.input(f"memory.value.{index}", ("batch", mha.num_heads, "src_len", mha.head_dim))
+        shape = ("batch", mha.num_heads, SOURCE_AXIS, mha.head_dim)
+        key, value = (graph.input(f"past_key_values.{index}.encoder.{name}", shape) for name in ("key", "value"))
         query = _split_position(graph, mha, graph.linear(x, mha.q_proj))
         context, layer_weights = _attend(graph, mha, query, key, value, bias)
         weights.append(layer_weights)
@@ -225,10 +248,11 @@ def _add_transformer_step(graph: OnnxGraph, model: Transformer, tokens: str, num
         x = _residual(graph, x, layer, layer.norm3, lambda x, net=layer.feed_forward: _feed_forward(graph, net, x))
     x = _layer_norm(graph, x, model.decoder.norm)
     bias_terms = [] if model.lm_head.bias is None else [model.lm_head.bias]
-    graph.output("logits", graph("Gemm", x, model.lm_head.weight, *bias_terms, transB=1), ("batch", "vocab"))
+    _add_logits(graph, graph("Gemm", x, model.lm_head.weight, *bias_terms, transB=1))
     all_weights = graph("Transpose", graph("Concat", *weights, axis=2), perm=(0, 2, 1, 3))
     first: Any = model.decoder.layers[0]
-    graph.output("weights", all_weights, ("batch", len(weights), first.cross_attn.num_heads, "src_len"))
+    shape = ("batch", len(weights), first.cross_attn.num_heads, SOURCE_AXIS)
+    graph.output("cross_attentions", all_weights, shape)
 
 
 def _embed(graph: OnnxGraph, embedding: Any, token_ids: str) -> str:
@@ -287,18 +311,20 @@ def _self_attn(graph: OnnxGraph, mha: Any, x: str, bias: str) -> str:
 
 def _cached_self_attn(graph: OnnxGraph, mha: Any, x: str, layer: int) -> str:
     """Self-attention of one position (batch, dim), whose key and value are appended to the cache."""
-    shape = ("batch", mha.num_heads, "past", mha.head_dim)
+    past, present = (("batch", mha.num_heads, f"{name}_sequence_length", mha.head_dim) for name in ("past", "present"))
     query, *new = (_split_position(graph, mha, part) for part in _project_qkv(graph, mha, x))
     cache = []
     for name, part in zip(("key", "value"), new, strict=True):
-        cache.append(graph("Concat", graph.input(f"state.{name}.{layer}", shape), part, axis=2))
-        graph.output(f"new.{name}.{layer}", cache[-1], shape)
-    return _attend(graph, mha, query, graph("Transpose", cache[0], perm=(0, 1, 3, 2)), cache[1])[0]
+        before = graph.input(f"past_key_values.{layer}.decoder.{name}", past)
+        cache.append(graph("Concat", before, part, axis=2))
+        graph.output(f"present.{layer}.decoder.{name}", cache[-1], present)
+    return _attend(graph, mha, query, *cache)[0]
 
 
 def _attend(graph: OnnxGraph, mha: Any, query: str, key: str, value: str, bias: str | None = None) -> tuple[str, str]:
-    """Output and weights of one query (batch, heads, 1, head_dim); keys are (batch, heads, head_dim, keys)."""
-    scores = graph("MatMul", graph("Mul", query, mha.head_dim**-0.5), key)
+    """Output and weights of one query (batch, heads, 1, head_dim)."""
+    column = graph("Reshape", graph("Mul", query, mha.head_dim**-0.5), [0, 0, mha.head_dim, 1])
+    scores = graph("Reshape", graph("MatMul", key, column), [0, 0, 1, -1])  # without transposing all keys
     weights = graph("Softmax", scores if bias is None else graph("Add", scores, bias), axis=-1)
     context = graph("Reshape", graph("MatMul", weights, value), [0, mha.embed_dim])
     return graph.linear(context, mha.out_proj), weights

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from regard.data.tokenizer_files import save_hub_tokenizer
 from regard.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from regard.errors import ExportError
+from regard.export.tokenizer_export import write_tokenizers
 from regard.files import write_json
 from regard.models import CausalLM, Transformer
 from regard.models.pretrained import load_model, read_checkpoint, to_transformers
 from regard.tasks import registry
 from regard.training import RunFolder, save_weights
 
-__all__ = ["TARGET_TOKENIZER_FOLDER", "open_model", "write_model"]
+__all__ = ["open_model", "write_model"]
 
 WEIGHTS_FILE = "model.safetensors"
-TARGET_TOKENIZER_FOLDER = "target_tokenizer"  # of a translator whose languages have vocabularies of their own
 MEAN_LENGTH = 20  # tokens of a sentence, at which both formulas of the length penalty have the same slope
 
 
@@ -28,7 +27,7 @@ def write_model(predictor: Any, folder: Path) -> None:
         predictor: of a run: a translator with a Transformer, or a text generator
         folder: an existing folder
     """
-    model, processor, config = predictor.model, predictor.processor, predictor.config
+    model, config = predictor.model, predictor.config
     if not isinstance(model, Transformer | CausalLM):
         raise ExportError(
             f"transformers has no counterpart of {type(model).__name__}; it takes translators with model=transformer"
@@ -36,20 +35,11 @@ def write_model(predictor: Any, folder: Path) -> None:
         )
     ids = {"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID}
     if isinstance(model, Transformer):
-        if processor.cleaner:
-            raise ExportError(
-                f"this recipe normalizes its texts with {processor.cleaner!r}, which a tokenizer.json cannot; export"
-                " the run to safetensors, which regard loads"
-            )
         max_positions = max(512, 2 * config.max_length + 2)
         ids["decoder_start_token_id"] = BOS_ID
-        save_hub_tokenizer(processor.source, folder, "source", config.max_length + 1)
-        if processor.source != processor.target:
-            (folder / TARGET_TOKENIZER_FOLDER).mkdir()
-            save_hub_tokenizer(processor.target, folder / TARGET_TOKENIZER_FOLDER, "source", config.max_length + 1)
     else:
         max_positions = config.passage_length + 1
-        save_hub_tokenizer(processor.tokenizer, folder, "prefix", config.passage_length)
+    write_tokenizers(predictor, folder)
     settings, weights = to_transformers(model, max_positions)
     settings |= {**ids, "torch_dtype": "float32"}
     if isinstance(model, Transformer):

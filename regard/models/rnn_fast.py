@@ -138,8 +138,8 @@ FUSED_CELLS: dict[type[RNNCell], type[FusedCell]] = {GRUCell: _FusedGRU, LSTMCel
 class FusedRNNDecoder:
     """Weights of a recurrent decoder, as the steps of `FusedRNNDecoderState` need them.
 
-    The readout's weight is split into the parts of state, context and token. In Bahdanau's decoder context and token
-    are known before the new state, so their parts are extra outputs of the first cell's products.
+    The readout's weight is split into the parts of state, context and token. With maxout context and token are known
+    before the new state, so their parts are extra outputs of the first cell's products.
 
     Args:
         model: the model
@@ -153,14 +153,17 @@ class FusedRNNDecoder:
 
     def __init__(self, model: RNNSeq2Seq):
         self.is_luong, self.input_feeding = model.decoder_type == "luong", model.input_feeding
-        weight_t, bias = model.readout_proj.weight.detach().t(), model.readout_proj.bias.detach()
-        if not self.is_luong:  # maxout takes the larger of each pair: first all first elements, then all second ones
-            weight_t, bias = (torch.cat((part[..., ::2], part[..., 1::2]), -1) for part in (weight_t, bias))
-        sizes = [model.hidden_dim, model.bridge.in_features]
-        sizes.append(len(weight_t) - sum(sizes))
-        self.top_weight, self.context_weight, input_weight = (part.contiguous() for part in weight_t.split(sizes))
-        self.bias: Tensor = bias.contiguous()
-        extra = None if self.is_luong else (self.context_weight, input_weight, self.bias)
+        self.is_maxout, extra = model.readout_type == "maxout", None
+        self.readout: tuple[Tensor, Tensor, Tensor] | None = None  # of a linear readout there is none
+        if model.readout_proj is not None:
+            weight_t, bias = model.readout_proj.weight.detach().t(), model.readout_proj.bias.detach()
+            if self.is_maxout:  # the larger of each pair: first all first elements, then all second ones
+                weight_t, bias = (torch.cat((part[..., ::2], part[..., 1::2]), -1) for part in (weight_t, bias))
+            sizes = [model.hidden_dim, model.memory_dim]
+            sizes.append(len(weight_t) - sum(sizes))
+            top_weight, context_weight, input_weight = (part.contiguous() for part in weight_t.split(sizes))
+            self.readout = top_weight, context_weight, bias.contiguous()
+            extra = (context_weight, input_weight, self.readout[2]) if self.is_maxout else None
         first, *upper = (cast(RNNCell, cell) for cell in model.cells)
         self.first_cell = FUSED_CELLS[type(first)](first, extra)
         self.upper_cells: list[FusedCell] = [FUSED_CELLS[type(cell)](cell) for cell in upper]
@@ -188,7 +191,8 @@ def fuse_rnn_decoder(model: RNNSeq2Seq) -> FusedRNNDecoder | None:
         >>> fuse_rnn_decoder(model) is None  # gradients are enabled
         True
     """
-    parts = (*model.cells, model.readout_proj, model.tgt_embed, model.lm_head)
+    readout = [] if model.readout_proj is None else [model.readout_proj]
+    parts = (*model.cells, *readout, model.tgt_embed, model.lm_head)
     modules = [module for part in parts for module in part.modules()]
     attention = [] if model.attention is None else list(model.attention.modules())
     is_plain = (
@@ -345,16 +349,26 @@ class FusedRNNDecoderState(fast_decoding.RecurrentState):
         decoder = self.decoder
         self._step_cells(projected_input, self.input_feed)
         top_hidden = self.states[-1][0]
-        hidden = torch.addmm(decoder.bias, top_hidden, decoder.top_weight)
-        hidden = hidden.addmm_(self._attend(top_hidden), decoder.context_weight).tanh_()
+        hidden = self._read_out(top_hidden, self._attend(top_hidden))
         self.input_feed = hidden if decoder.input_feeding else None
         return hidden
 
     def _step_bahdanau(self, projected_input: ProjectedInput) -> Float[Tensor, "rows output_dim"]:
         decoder, context = self.decoder, self._attend(self.parents.expand(self.states[-1][0]))
         row = self._step_cells(projected_input, self.parents.pick_one(context))
-        pairs = row[:, decoder.first_cell.gates_end :].addmm_(self.states[-1][0], decoder.top_weight)
+        if not decoder.is_maxout:
+            return self._read_out(self.states[-1][0], context)
+        assert decoder.readout is not None
+        pairs = row[:, decoder.first_cell.gates_end :].addmm_(self.states[-1][0], decoder.readout[0])
         return torch.maximum(*pairs.chunk(2, 1))
+
+    def _read_out(
+        self, top_hidden: Float[Tensor, "rows dim"], context: Float[Tensor, "rows value"]
+    ) -> Float[Tensor, "rows output_dim"]:
+        if self.decoder.readout is None:
+            return torch.cat((top_hidden, context), 1)
+        top_weight, context_weight, bias = self.decoder.readout
+        return torch.addmm(bias, top_hidden, top_weight).addmm_(context, context_weight).tanh_()
 
     def _attend(self, top_hidden: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows value"]:
         context, self.attention = self.memory.attend(top_hidden[:, None], self.t)

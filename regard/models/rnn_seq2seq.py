@@ -7,7 +7,7 @@ the model, with the decoders of both papers, then the encoder. Decoding step by 
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -22,10 +22,14 @@ from regard.models.layers import CellState, Lengths, Logits, RNNCell, SourceToke
 from regard.models.rnn_decoding import DecoderOutput, EncoderMemory, RNNDecoderState, RNNState, posterior_alignment
 from regard.models.rnn_fast import FusedRNNDecoderState, factor_memory, fuse_rnn_decoder
 
-__all__ = ["AttentionModule", "CellType", "DecoderType", "RNNEncoder", "RNNSeq2Seq", "run_rnn"]
+__all__ = [
+    "AttentionModule", "CellType", "DecoderType", "InitHidden", "RNNEncoder", "RNNSeq2Seq", "ReadoutType", "run_rnn",
+]  # fmt: skip
 
 DecoderType = Literal["bahdanau", "luong"]
 CellType = Literal["gru", "lstm"]
+InitHidden = Literal["bridge", "last", "per-layer", "zero"]
+ReadoutType = Literal["maxout", "tanh", "linear"]
 AttentionModule = Attention | LocalM | LocalP
 Hidden = Float[Tensor, "batch tgt_len output_dim"]
 Alignments = list[Float[Tensor, "batch 1 tgt_len-1 src_len"]]
@@ -40,8 +44,9 @@ class RNNSeq2Seq(ResettableModule):
         s_t = step(s_{t-1}, [y_{t-1}; c_t])         c_t = attend(s_t, states)
         token_t from maxout(s_t, y_{t-1}, c_t)      a_t = tanh(W [c_t; s_t]), token_t from a_t
 
-    The decoder starts from tanh of a linear layer over the encoder's final states of both directions (Bahdanau et al.
-    use the backward one only). Without attention c_t is these final states in every step: the bottleneck.
+    By default the decoder starts from tanh of a linear layer over the encoder's final states of both directions
+    (Bahdanau et al. use the backward one only). Without attention c_t is these final states in every step: the
+    bottleneck.
 
     Args:
         src_vocab_size: number of source tokens
@@ -57,6 +62,12 @@ class RNNSeq2Seq(ResettableModule):
         bidirectional: whether the encoder reads in both directions
         decoder_type: "bahdanau" attends before the step, "luong" after it
         input_feeding: pass a_{t-1} to the next step (Luong et al., 3.3); only with decoder_type="luong"
+        init_hidden: where the decoder starts: "bridge" (above), "zero", "last" (every layer, and an LSTM's cell too,
+            from the final hidden states of the last encoder layer, as JoeyNMT) or "per-layer" (each layer from the
+            final state of the same encoder layer, as textbooks do); the last two need encoder states of size
+            `hidden_dim`
+        readout_type: "maxout" of s_t, y_{t-1} and c_t (only with decoder_type="bahdanau"), "tanh" (a_t above) or
+            "linear" (logits directly from [s_t; c_t], no tied embeddings); None: that of the paper
         dropout: probability of dropout on embeddings, between layers and before `lm_head`
         tie_embeddings: share the target embeddings with `lm_head`
         device, dtype: of the parameters, as in PyTorch; `attention` has its own
@@ -71,7 +82,7 @@ class RNNSeq2Seq(ResettableModule):
         torch.Size([2, 7, 13])
     """
 
-    repr_settings = ("decoder_type", "input_feeding", "tie_embeddings")
+    repr_settings = ("decoder_type", "input_feeding", "init_hidden", "readout_type", "tie_embeddings")
 
     def __init__(
         self,
@@ -87,6 +98,8 @@ class RNNSeq2Seq(ResettableModule):
         bidirectional: bool = True,
         decoder_type: DecoderType = "bahdanau",
         input_feeding: bool = False,
+        init_hidden: InitHidden = "bridge",
+        readout_type: ReadoutType | None = None,
         dropout: float = 0.0,
         tie_embeddings: bool = False,
         device: Device = None,
@@ -95,6 +108,16 @@ class RNNSeq2Seq(ResettableModule):
         super().__init__()
         require_choice("cell_type", cell_type, layers.RNN_CELLS, "RNNSeq2Seq")
         require_choice("decoder_type", decoder_type, ("bahdanau", "luong"), "RNNSeq2Seq")
+        require_choice("init_hidden", init_hidden, get_args(InitHidden), "RNNSeq2Seq")
+        readout_type = readout_type or ("maxout" if decoder_type == "bahdanau" else "tanh")
+        require_choice("readout_type", readout_type, get_args(ReadoutType), "RNNSeq2Seq")
+        if readout_type == "maxout" and decoder_type == "luong":
+            raise UsageError("RNNSeq2Seq: readout_type='maxout' needs decoder_type='bahdanau'; take 'tanh' or 'linear'")
+        if readout_type == "linear" and tie_embeddings:
+            raise UsageError(
+                "RNNSeq2Seq: readout_type='linear' has no vector of size embed_dim, which tie_embeddings needs; take"
+                " 'tanh'"
+            )
         if input_feeding and decoder_type == "bahdanau":
             raise UsageError(
                 "RNNSeq2Seq: input_feeding needs decoder_type='luong'; a step of Bahdanau's decoder already"
@@ -107,21 +130,33 @@ class RNNSeq2Seq(ResettableModule):
             )
         num_directions = 1 + bidirectional
         encoder_hidden_dim = hidden_dim // num_directions if encoder_hidden_dim is None else encoder_hidden_dim
+        memory_dim = num_directions * encoder_hidden_dim
+        if init_hidden in ("last", "per-layer") and memory_dim != hidden_dim:
+            raise UsageError(
+                f"RNNSeq2Seq: init_hidden={init_hidden!r} needs encoder states of size hidden_dim={hidden_dim}, but"
+                f" they have {memory_dim}; change encoder_hidden_dim, or take 'bridge'"
+            )
         self.hidden_dim, self.decoder_type, self.input_feeding = hidden_dim, decoder_type, input_feeding
+        self.init_hidden, self.readout_type, self.memory_dim = init_hidden, readout_type, memory_dim
         factory: FactoryKwargs = {"device": device, "dtype": dtype}
         self.src_embed = nn.Embedding(src_vocab_size, embed_dim, **factory)
         self.tgt_embed = nn.Embedding(tgt_vocab_size, embed_dim, **factory)
         options = {"num_layers": num_layers, "cell_type": cell_type, "bidirectional": bidirectional, **factory}
         self.encoder = RNNEncoder(embed_dim, encoder_hidden_dim, dropout=dropout, **options)
         self.attention = attention
-        output_dim, memory_dim = embed_dim if tie_embeddings else hidden_dim, num_directions * encoder_hidden_dim
+        output_dim = embed_dim if tie_embeddings else hidden_dim
+        if readout_type == "linear":
+            output_dim = hidden_dim + memory_dim
         make_cell = layers.RNN_CELLS[cell_type]
         context_dim = memory_dim if decoder_type == "bahdanau" else output_dim * input_feeding
         cell_dims = [(embed_dim, context_dim), *[(hidden_dim, 0)] * (num_layers - 1)]
         self.cells = nn.ModuleList(make_cell(*dims, hidden_dim, **factory) for dims in cell_dims)
-        self.bridge = nn.Linear(memory_dim, num_layers * make_cell.num_states * hidden_dim, **factory)
-        readout_dim = hidden_dim + memory_dim + embed_dim * (decoder_type == "bahdanau")
-        self.readout_proj = nn.Linear(readout_dim, output_dim * (2 if decoder_type == "bahdanau" else 1), **factory)
+        self.bridge = self.readout_proj = None
+        if init_hidden == "bridge":
+            self.bridge = nn.Linear(memory_dim, num_layers * make_cell.num_states * hidden_dim, **factory)
+        if readout_type != "linear":
+            readout_dim = hidden_dim + memory_dim + embed_dim * (readout_type == "maxout")
+            self.readout_proj = nn.Linear(readout_dim, output_dim * (1 + (readout_type == "maxout")), **factory)
         self.lm_head = nn.Linear(output_dim, tgt_vocab_size, bias=False, **factory)
         self.dropout, self.tie_embeddings = layers.FastDropout(dropout), tie_embeddings
         self._init_parameters()
@@ -208,15 +243,26 @@ class RNNSeq2Seq(ResettableModule):
         """What the decoder attends to, and its initial state."""
         embedded = self.src_embed(source)
         embedded = self.dropout(embedded) if self.dropout.training else embedded
-        states, final = self.encoder(embedded, source_lengths)
-        start = torch.tanh(self.bridge(final)).view(len(final), len(self.cells), -1, self.hidden_dim)
-        states_of_layers = [tuple(layer.unbind(1)) for layer in start.unbind(1)]
-        state = RNNState(states_of_layers, final.new_zeros(len(final), self.readout_proj.out_features))
+        if self.init_hidden == "per-layer":
+            states, starts = self.encoder.forward_layers(embedded, source_lengths)
+            final = starts[-1][0]
+        else:
+            states, final = self.encoder(embedded, source_lengths)
+            starts = self._start_states(final)
+        state = RNNState(starts, final.new_zeros(len(final), self.lm_head.in_features))
         projected_kv = None
         if self.attention is not None:
             projected_kv = self.attention.precompute(states, states, padding(source_lengths))
         needs_positions = isinstance(self.attention, LocalM | LocalP)
         return EncoderMemory(projected_kv, source_lengths, final, needs_positions), state
+
+    def _start_states(self, final: Tensor) -> list[CellState]:
+        """The state of each layer from the encoder's final hidden states."""
+        if self.bridge is not None:
+            start = torch.tanh(self.bridge(final)).view(len(final), len(self.cells), -1, self.hidden_dim)
+            return [tuple(layer.unbind(1)) for layer in start.unbind(1)]
+        start = final if self.init_hidden == "last" else final.new_zeros(len(final), self.hidden_dim)
+        return [(start,) * self.first_cell.num_states for _ in self.cells]
 
     def decode_step(
         self, projected_input: Tensor, memory: EncoderMemory, state: RNNState, t: int
@@ -254,13 +300,14 @@ class RNNSeq2Seq(ResettableModule):
 
     def readout(self, top_hidden: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
         """The input of `lm_head`, of one step or of many."""
-        if self.decoder_type == "luong":
+        if self.readout_type != "maxout" or self.readout_proj is None:
             return self.dropout(self._attentional_state(top_hidden, context))
         pairs = self.readout_proj(torch.cat([top_hidden, context, embedded], -1))
         return self.dropout(pairs.unflatten(-1, (-1, 2)).amax(-1))
 
     def _attentional_state(self, top_hidden: Tensor, context: Tensor) -> Tensor:
-        return torch.tanh(self.readout_proj(torch.cat([top_hidden, context], -1)))
+        features = torch.cat([top_hidden, context], -1)
+        return features if self.readout_proj is None else torch.tanh(self.readout_proj(features))
 
 
 def _stack_weights(output: DecoderOutput) -> list[Tensor]:
@@ -314,6 +361,15 @@ class RNNEncoder(ResettableModule):
         states, final = run_rnn(self.layers, embedded, lengths)
         final = final[0] if isinstance(final, tuple) else final
         return states, torch.cat(list(final[-self.num_directions :]), -1)
+
+    def forward_layers(
+        self, embedded: Float[Tensor, "batch src_len embed_dim"], lengths: Int[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "batch src_len states"], list[CellState]]:
+        """All states, and the final state of each layer, both directions side by side; an LSTM's with its cell."""
+        states, final = run_rnn(self.layers, embedded, lengths)
+        parts = final if isinstance(final, tuple) else (final,)
+        layers_of_parts = [[torch.cat(list(one), -1) for one in part.split(self.num_directions)] for part in parts]
+        return states, [tuple(layer) for layer in zip(*layers_of_parts, strict=True)]
 
 
 def run_rnn(

@@ -43,6 +43,9 @@ RECURRENT = {
     "local-m": ["attention_scope=local-m", "score=scaleddot", "window_radius=2"],
     "local-p": ["attention_scope=local-p", "score=bilinear", "decoder_type=luong", "window_radius=2"],
     "none": ["attention_scope=none"],
+    "zero": ["init_hidden=zero", "readout_type=tanh", "num_layers=2"],
+    "last": ["init_hidden=last", "readout_type=linear", "cell_type=lstm", "num_layers=2"],
+    "per-layer": ["init_hidden=per-layer", "decoder_type=luong", "input_feeding=on", "cell_type=lstm", "num_layers=2"],
     "average_last": ["score=constant", "normalize=sigmoid", "cell_type=lstm"],
 }
 ARCHITECTURES = {**TRANSFORMERS, **RECURRENT}

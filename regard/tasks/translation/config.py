@@ -115,6 +115,19 @@ class TranslationConfig(TrainingConfig):
     input_feeding: bool = option(
         False, "feed the output of attention to the next step (Luong et al. 2015); needs decoder_type=luong", when=RNN
     )
+    init_hidden: Literal["bridge", "last", "per-layer", "zero"] = option(
+        "bridge",
+        "start of the decoder: tanh of a linear layer over the encoder's final states (bridge), these states themselves"
+        " in every layer (last), those of each encoder layer in the same decoder layer (per-layer), or zeros (zero)",
+        when=RNN,
+    )
+    readout_type: Literal["maxout", "tanh", "linear"] | None = option(
+        None,
+        "input of the output layer: maxout of state, context and token (decoder_type=bahdanau only), tanh of a linear"
+        " layer over state and context, or both as they are (linear); auto: maxout (bahdanau), tanh (luong)",
+        when=RNN,
+        auto=True,
+    )
     attention_scope: Literal["global", "local-m", "local-p", "none"] = option(
         "global",
         "attention to the whole source (global), to a window of it (local-m, local-p: Luong et al. 2015), or none",
@@ -179,7 +192,9 @@ class TranslationConfig(TrainingConfig):
             raise self.error("hidden_dim", "must be at least 2, a half for each direction; or set bidirectional=off")
         if self.model == "transformer" and self.embed_dim and self.embed_dim % self.num_heads:
             raise self.error("embed_dim", f"must be a multiple of num_heads={self.num_heads}")
-        self.refuse_unused("attention_scope", "self_score", "self_normalize", "positions")
+        self.refuse_unused(
+            "attention_scope", "init_hidden", "readout_type", "self_score", "self_normalize", "positions"
+        )
         if self.tie_embeddings == "all" and not self.shared_vocab:
             raise self.error("tie_embeddings", "needs shared_vocab=on, one vocabulary for both languages")
         if self.tie_embeddings == "all" and self.model == "rnn":
@@ -187,6 +202,16 @@ class TranslationConfig(TrainingConfig):
         if self.shared_vocab and self.target_tokenizer not in (None, self.tokenizer):
             why = "needs shared_vocab=off; shared_vocab=on is one tokenizer for both languages"
             raise self.error("target_tokenizer", why)
+        if self.readout_type == "maxout" and self.decoder_type == "luong":
+            raise self.error("readout_type", "maxout needs decoder_type=bahdanau; with luong set tanh or linear")
+        if self.readout_type == "linear" and self.tie_embeddings != "none":
+            raise self.error("readout_type", "linear needs tie_embeddings=none: its vectors do not have embed_dim")
+        num_directions, hidden_dim = 1 + self.bidirectional, self.hidden_dim or 256
+        if self.model == "rnn" and self.init_hidden in ("last", "per-layer"):
+            size = num_directions * (self.encoder_hidden_dim or hidden_dim // num_directions)
+            if size != hidden_dim:
+                why = f"{self.init_hidden} needs encoder states of size hidden_dim={hidden_dim}, but they have {size}"
+                raise self.error("init_hidden", why)
         if self.input_feeding and self.decoder_type != "luong":
             why = "needs decoder_type=luong; with decoder_type=bahdanau the context is an input of the same step"
             raise self.error("input_feeding", why)

@@ -253,7 +253,7 @@ def _build_rnn(config: TranslationConfig, src_vocab_size: int, tgt_vocab_size: i
         encoder_hidden_dim=encoder_dim,
         tie_embeddings=config.tie_embeddings != "none",
         **config.select("embed_dim", "hidden_dim", "num_layers", "cell_type", "bidirectional", "dropout"),
-        **config.select("decoder_type", "input_feeding"),
+        **config.select("decoder_type", "input_feeding", "init_hidden", "readout_type"),
     )
 
 
