@@ -60,7 +60,7 @@ def _build(fields: ConfigFields, names: Collection[str]) -> Transformer:
         num_heads=num_heads,
         num_encoder_layers=fields.integer("encoder_layers", layers),
         num_decoder_layers=fields.integer("decoder_layers", layers),
-        dropout=fields.get("dropout", 0.1),
+        dropout=fields.number("dropout", 0.1, below=1),
         norm_first=kind == "pegasus",
         tie_embeddings="all" if is_shared else "output" if is_tied else "none",
         make_positions=lambda: (
