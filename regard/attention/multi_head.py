@@ -152,6 +152,11 @@ class MultiHead(_AttentionModule):
         return len(inner_dims) == 1 and has_standard_keys and has_equal_biases and self.q_norm is None
 
     @property
+    def is_scaled_dot_product(self) -> bool:
+        """Whether it is softmax of scaled dot products, and `is_standard`: other engines compute no other."""
+        return self.is_standard and type(self.score) is ScaledDot and self.normalize in (None, softmax)
+
+    @property
     def is_key_bias_redundant(self) -> bool:
         """Whether the bias of the keys has no influence on the weights.
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard._version import __version__
-from regard.attention import MultiHead, ScaledDot, Sinusoidal, softmax
+from regard.attention import MultiHead, Sinusoidal
 from regard.errors import ExportCorruptError, ExportError, RunExistsError, RunFormatError, RunNotFoundError, UsageError
 from regard.files import (
     add_checksum,
@@ -216,7 +216,7 @@ def check_exportable(model: Transformer, engine: str) -> None:
         engine: name of the engine, for the message
     """
     for mha in (module for module in model.modules() if isinstance(module, MultiHead)):
-        if not (mha.is_standard and type(mha.score) is ScaledDot and mha.normalize in (None, softmax)):
+        if not mha.is_scaled_dot_product:
             raise ExportError(
                 f"{engine} takes Transformers whose heads have scaled dot products, softmax, their own keys and"
                 " embed_dim / num_heads features, without norms or extra keys;"

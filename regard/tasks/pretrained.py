@@ -27,7 +27,13 @@ from regard.tasks.translation.task import TranslationProcessor
 __all__ = ["load_checkpoint", "make_checkpoint_record", "reorder_vocabulary"]
 
 EXCLUDED_LOGIT = -1e9  # finite, since a NaN would follow from -inf times 0
-UNSUPPORTED_SETTINGS = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "num_beam_groups": 1, "min_length": 0}
+UNSUPPORTED_SETTINGS = {  # and their values that change nothing, besides null and the empty list
+    "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0, "num_beam_groups": 1, "diversity_penalty": 0.0, "min_length": 0,
+    "min_new_tokens": 0, "do_sample": False, "forced_bos_token_id": None, "suppress_tokens": None,
+    "begin_suppress_tokens": None, "sequence_bias": None, "force_words_ids": None,
+    "exponential_decay_length_penalty": None,
+}  # fmt: skip
 
 
 def load_checkpoint(folder: str | Path, device: str = "cpu") -> Translator:
@@ -71,7 +77,7 @@ def _get_loader(checkpoint: PretrainedCheckpoint) -> Callable[[PretrainedCheckpo
 
 def _load_translator(checkpoint: PretrainedCheckpoint, device: str) -> Translator:
     for name, neutral in UNSUPPORTED_SETTINGS.items():
-        if checkpoint.setting(name, neutral) != neutral:
+        if checkpoint.setting(name, neutral) not in (neutral, [], {}):
             raise UnsupportedError(
                 f"{checkpoint.folder} asks for {name}={checkpoint.setting(name)}, which regard's search does not have;"
                 " remove it from generation_config.json and config.json"

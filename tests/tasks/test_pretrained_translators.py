@@ -147,9 +147,17 @@ def test_exports_translate_alike(folder, tmp_path, engine):
 def test_what_cannot_be_used_is_refused(folder, tmp_path):
     with pytest.raises(ExportError, match="copy the folder"):
         export(folder, "safetensors", tmp_path / "out")
-    changed = copy_with(folder, tmp_path / "a", "generation_config.json", {"no_repeat_ngram_size": 3})
-    with pytest.raises(UnsupportedError, match="no_repeat_ngram_size=3"):
-        regard.load(changed)
+    settings = {"no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2, "do_sample": True, "min_new_tokens": 4}
+    settings |= {"diversity_penalty": 0.5, "forced_bos_token_id": 7, "suppress_tokens": [5]}
+    neutral = copy_with(folder, tmp_path / "n", "generation_config.json", dict.fromkeys(settings))
+    regard.load(
+        copy_with(neutral, tmp_path / "m", "generation_config.json", {"do_sample": False, "suppress_tokens": []})
+    )
+    for name, value in settings.items():
+        changed = copy_with(folder, tmp_path / name, "generation_config.json", {name: value})
+        with pytest.raises(UnsupportedError) as caught:
+            regard.load(changed)
+        assert f"asks for {name}={value}" in str(caught.value)
     changed = copy_with(folder, tmp_path / "b", "vocab.json", {"more": 99})
     with pytest.raises(DataError, match="does not fit"):
         regard.load(changed)

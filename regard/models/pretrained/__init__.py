@@ -12,11 +12,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.module import Device, Dtype
-from regard.errors import ExportError, UnsupportedError, WeightsMismatchError
+from regard.errors import DtypeError, ExportError, UnsupportedError, UsageError, WeightsMismatchError
 from regard.models.pretrained.bert import BERT, ROBERTA
 from regard.models.pretrained.checkpoint import (
     CONFIG_FILE,
@@ -74,8 +75,15 @@ def from_pretrained(
 
     Example:
         model = regard.from_pretrained("bert-base-chinese")
-        hidden = model.encoder(tokens, lengths)
+        bert = model if isinstance(model, Bert) else model.encoder  # without the head for masked tokens
+        hidden = bert(tokens, lengths)
     """
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise DtypeError(f"from_pretrained: dtype must be a floating-point dtype such as torch.float16, got {dtype!r}")
+    try:
+        device = None if device is None else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise UsageError(f'from_pretrained: device must be one of torch such as "cuda:0", got {device!r}') from None
     model = load_model(read_checkpoint(find_folder(name, revision, token)))
     return model.to(device=device, dtype=dtype)
 
@@ -106,12 +114,18 @@ def load_model(checkpoint: PretrainedCheckpoint) -> Any:
     ):
         if isinstance(count := checkpoint.config.get(name), int) and count > len(weights):
             raise WeightsMismatchError(f"{path} has {name}={count:,}, but {weights_path} has fewer weights")
+    try:
+        with torch.device("meta"), NoInitialization():
+            sketch = family.build(fields, weights.keys())  # shapes are compared before memory is taken
+    except RuntimeError as error:
+        raise WeightsMismatchError(f"{path} has sizes that no tensor can have: {error}") from None
+    fields.check_rest(family.harmless)
+    state = read_weights(sketch, weights, family.rules(sketch), copies=family.copies(sketch), path=weights_path)
     with NoInitialization():
         model = family.build(fields, weights.keys())
-    fields.check_rest(family.harmless)
     if family.verify is not None and (problem := family.verify(model, weights)):
         raise WeightsMismatchError(f"{weights_path}: {problem}")
-    read_weights(model, weights, family.rules(model), copies=family.copies(model), path=weights_path)
+    model.load_state_dict(state)
     return model.eval()
 
 

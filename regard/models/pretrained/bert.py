@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from regard.errors import ExportError
+from regard.errors import ExportError, UnsupportedError
 from regard.models.bert import Bert, BertForMaskedLM
 from regard.models.pretrained.family import Copies, Description, Family, check_standard_attention
 from regard.models.pretrained.fields import HF_ACTIVATIONS, ConfigFields
@@ -24,24 +24,33 @@ def _build(fields: ConfigFields, names: Collection[str]) -> Bert | BertForMasked
     fields.require("add_cross_attention", (False,))
     fields.require("tie_word_embeddings", (True,))
     is_roberta = fields.get("model_type", "bert") == "roberta"
-    offset = fields.get("pad_token_id", 1) + 1 if is_roberta else 0
-    activation, norm_eps = fields.activation("hidden_act", "gelu"), float(fields.get("layer_norm_eps", 1e-12))
+    offset = _read_offset(fields) if is_roberta else 0
+    if (num_rows := fields.integer("max_position_embeddings", 512)) <= offset:
+        raise UnsupportedError(
+            f"{fields.path}: max_position_embeddings must be above pad_token_id + 1 = {offset}, got {num_rows}"
+        )
+    activation, norm_eps = fields.activation("hidden_act", "gelu"), fields.number("layer_norm_eps", 1e-12)
     encoder = Bert(
         fields.integer("vocab_size", 50265 if is_roberta else 30522),
         embed_dim=fields.integer("hidden_size", 768),
         num_heads=fields.integer("num_attention_heads", 12),
         num_layers=fields.integer("num_hidden_layers", 12),
         ffn_dim=fields.integer("intermediate_size", 3072),
-        max_positions=fields.integer("max_position_embeddings", 512) - offset,
+        max_positions=num_rows - offset,
         num_segments=fields.integer("type_vocab_size", 2),
         activation=activation,
         norm_eps=norm_eps,
-        dropout=fields.get("hidden_dropout_prob", 0.1),
+        dropout=fields.number("hidden_dropout_prob", 0.1, below=1),
         has_pooler=any(".pooler." in name for name in names),
     )
     if not any(name.startswith(("cls.predictions.", "lm_head.")) for name in names):
         return encoder
     return BertForMaskedLM(encoder, activation="gelu" if is_roberta else activation, norm_eps=norm_eps)
+
+
+def _read_offset(fields: ConfigFields) -> int:
+    """The number of rows of RoBERTa's table of positions before the first position."""
+    return fields.integer("pad_token_id", 1, minimum=0) + 1
 
 
 def _encoder_rules(ours: str, theirs: str, offset: int) -> list[Rule]:
@@ -112,7 +121,7 @@ def _roberta_copies(model: nn.Module) -> Copies:
 
 def _build_roberta(fields: ConfigFields, names: Collection[str]) -> Bert | BertForMaskedLM:
     model = _build(fields, names)
-    cast(Any, model).position_offset = fields.get("pad_token_id", 1) + 1
+    cast(Any, model).position_offset = _read_offset(fields)
     return model
 
 

@@ -105,6 +105,8 @@ def find_folder(name: str | Path, revision: str | None = None, token: str | None
     Example:
         find_folder("Helsinki-NLP/opus-mt-en-de")
     """
+    if not str(name):
+        raise RunNotFoundError("there is no model without a name; name a folder, or a model of the hub as user/model")
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
@@ -140,10 +142,20 @@ def read_state_dict(folder: Path) -> tuple[dict[str, Tensor], str]:
     for name in WEIGHT_FILES:
         path = folder / name
         if path.is_file():
-            files = [name] if not name.endswith(".json") else sorted({*read_json(path)["weight_map"].values()})
+            files = _read_index(path) if name.endswith(".json") else [name]
             state = {key: tensor for file in files for key, tensor in _read_file(_inside(folder, file)).items()}
             return state, str(path)
     raise RunNotFoundError(f"there are no weights in {folder}: one of {', '.join(WEIGHT_FILES)} is needed")
+
+
+def _read_index(path: Path) -> list[str]:
+    """The files that the index of a checkpoint names."""
+    files = _read_settings(path).get("weight_map")
+    if not isinstance(files, dict) or not files or not all(isinstance(one, str) and one for one in files.values()):
+        raise RunFormatError(
+            f"{path} is damaged: weight_map must be an object from the names of weights to files; download it again"
+        )
+    return sorted({*files.values()})
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -160,8 +172,17 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise RunNotFoundError(f"{path} is missing; download the checkpoint again") from None
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise RunFormatError(f"{path} cannot be read: {str(error).splitlines()[0]}; download it again") from None
+    if not isinstance(state, dict):
+        raise RunFormatError(f"{path} must have a dict from names to tensors, got {type(state).__name__}")
+    for name, tensor in state.items():
+        if not (isinstance(name, str) and isinstance(tensor, Tensor)):
+            raise RunFormatError(
+                f"{path} must have a dict from names to tensors, but {name!r} is of type {type(tensor).__name__}; save"
+                " the state dict of the model alone"
+            )
+    return state

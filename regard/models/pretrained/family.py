@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.attention import MultiHead, ScaledDot, softmax
+from regard.attention import MultiHead
 from regard.errors import ExportError
 from regard.models.pretrained.fields import ConfigFields
 from regard.models.pretrained.rules import Rule
@@ -83,16 +83,16 @@ def only_value(what: str, values: Collection[Any]) -> Any:
 
 
 def check_standard_attention(model: nn.Module, layout: str) -> None:
-    """Raise ExportError for attention other than softmax of scaled dot products with a bias in every projection.
+    """Raise ExportError for attention other than `MultiHead.is_scaled_dot_product` with a bias in every projection.
 
     Args:
         model: with `MultiHead` layers
         layout: name of the layout, for the message
     """
     for part in (module for module in model.modules() if isinstance(module, MultiHead)):
-        is_standard = type(part.score) is ScaledDot and part.normalize in (None, softmax)
-        if not is_standard or part.num_kv_heads != part.num_heads or part.q_proj.bias is None:
+        if not part.is_scaled_dot_product or part.q_proj.bias is None:
             raise ExportError(
-                f"transformers' {layout} has softmax of scaled dot products only, and this model has another attention;"
-                " export it to safetensors, which regard loads"
+                f"transformers' {layout} has softmax of scaled dot products only, with a bias in every projection,"
+                " embed_dim / num_heads features and neither norms nor extra keys, and this model has another"
+                " attention; export it to safetensors, which regard loads"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,6 +11,7 @@ from regard.errors import UnsupportedError
 
 __all__ = ["HF_ACTIVATIONS", "ConfigFields"]
 
+MAX_SIZE = 2**31 - 1  # of one axis
 HF_ACTIVATIONS = {
     "relu": "relu", "gelu": "gelu", "gelu_python": "gelu", "silu": "silu", "swish": "silu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
@@ -87,17 +89,34 @@ class ConfigFields:
         value = self.values.get(name)
         return default if value is None else value
 
-    def integer(self, name: str, default: int) -> int:
-        """As `get`, for a whole number of at least 1.
+    def integer(self, name: str, default: int, minimum: int = 1) -> int:
+        """As `get`, for a whole number of at least `minimum`.
 
         Args:
             name: of the field
             default: its value if it is missing or null
+            minimum: the smallest value
         """
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UnsupportedError(f"{self.path}: {name} must be a whole number of at least 1, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_SIZE:
+            raise UnsupportedError(
+                f"{self.path}: {name} must be a whole number of {minimum} to {MAX_SIZE:,}, got {value!r}"
+            )
         return value
+
+    def number(self, name: str, default: float, below: float = math.inf) -> float:
+        """As `get`, for a number of at least 0.
+
+        Args:
+            name: of the field
+            default: its value if it is missing or null
+            below: values are smaller
+        """
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < below:
+            limit = "finite" if below == math.inf else f"below {below:g}"
+            raise UnsupportedError(f"{self.path}: {name} must be a number of at least 0 and {limit}, got {value!r}")
+        return float(value)
 
     def require(self, name: str, allowed: Collection[Any], default: Any = None) -> None:
         """Raise UnsupportedError for a field with a value that regard does not compute.

@@ -25,14 +25,14 @@ def _build(fields: ConfigFields, names: Collection[str]) -> CausalLM:
     fields.require("add_cross_attention", (False,))
     fields.used.add("reorder_and_upcast_attn")  # another order of the same operations
     embed_dim, max_positions = fields.integer("n_embd", 768), fields.integer("n_positions", 1024)
-    ffn_dim, eps = fields.integer("n_inner", 4 * embed_dim), float(fields.get("layer_norm_epsilon", 1e-5))
+    ffn_dim, eps = fields.integer("n_inner", 4 * embed_dim), fields.number("layer_norm_epsilon", 1e-5)
     activation = fields.activation("activation_function", "gelu_new")
     return CausalLM(
         fields.integer("vocab_size", 50257),
         embed_dim=embed_dim,
         num_heads=fields.integer("n_head", 12),
         num_layers=fields.integer("n_layer", 12),
-        dropout=fields.get("resid_pdrop", 0.1),
+        dropout=fields.number("resid_pdrop", 0.1, below=1),
         make_feed_forward=lambda: FeedForward(embed_dim, ffn_dim, activation=activation),
         make_norm=lambda: nn.LayerNorm(embed_dim, eps),
         make_positions=lambda: Learned(max_positions, embed_dim),

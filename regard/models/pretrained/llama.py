@@ -38,7 +38,7 @@ def _build(fields: ConfigFields, names: Collection[str]) -> CausalLM:
     embed_dim, num_heads = fields.integer("hidden_size", 4096), fields.integer("num_attention_heads", 32)
     num_kv_heads = fields.integer("num_key_value_heads", num_heads)
     head_dim = fields.integer("head_dim", 128 if kind == "qwen3" else embed_dim // num_heads)
-    ffn_dim, eps = fields.integer("intermediate_size", ffn_dim), float(fields.get("rms_norm_eps", 1e-6))
+    ffn_dim, eps = fields.integer("intermediate_size", ffn_dim), fields.number("rms_norm_eps", 1e-6)
     out_bias = bool(fields.get("attention_bias", False)) if kind in ("llama", "qwen3") else False
     ffn_bias = bool(fields.get("mlp_bias", False)) if kind == "llama" else False
     num_layers, activation = fields.integer("num_hidden_layers", 32), fields.activation("hidden_act", "silu")
@@ -76,6 +76,8 @@ def _read_rotary(fields: ConfigFields, max_positions: int) -> dict[str, Any]:
             raise UnsupportedError(f"{fields.path}: {name} must be an object, got {settings!r}")
         parameters |= settings
     kind = parameters.get("rope_type", parameters.get("type", "default"))
+    if not isinstance(kind, str):
+        raise UnsupportedError(f"{fields.path}: rope_type must be a text, got {kind!r}")
     if kind == "dynamic":
         parameters["original_max_position_embeddings"] = max_positions
     elif kind in ("yarn", "llama3"):
@@ -98,11 +100,14 @@ def _read_window(fields: ConfigFields, kind: str, num_layers: int) -> int | None
     window = fields.values.get("sliding_window", 4096)  # null means none
     if kind == "mistral":
         return None if window is None else fields.integer("sliding_window", window)
-    first = fields.get("max_window_layers", 28)
+    first = fields.integer("max_window_layers", 28, minimum=0)
     if not fields.get("use_sliding_window", False) or window is None:
         window, first = None, num_layers
     default = ["sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)]
-    kinds = set(fields.get("layer_types", default))
+    layer_types = fields.get("layer_types", default)
+    if not isinstance(layer_types, list) or not all(isinstance(one, str) for one in layer_types):
+        raise UnsupportedError(f"{fields.path}: layer_types must be a list of texts, got {layer_types!r}")
+    kinds = set(layer_types)
     if kinds == {"full_attention"}:
         return None
     if kinds != {"sliding_attention"} or window is None:

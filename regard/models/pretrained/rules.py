@@ -89,16 +89,19 @@ def read_weights(
     *,
     copies: Sequence[tuple[str, str]],
     path: str,
-) -> None:
-    """Load weights of Hugging Face into a model of regard; none may be missing or left over.
+) -> dict[str, Tensor]:
+    """Weights of Hugging Face as the state dict of a model of regard; none may be missing or left over.
 
     Args:
-        model: of regard
+        model: of regard; it may be on the device "meta"
         theirs: state dict of Hugging Face
         rules: where its weights are
         copies: patterns of names of theirs that regard does not need, and of which weight each is a copy; empty if it
             is a table or a head that the model does not have
         path: of the weights, for messages
+
+    Returns:
+        The state dict.
     """
     used, state = set(), {}
     for name, ours in model.state_dict().items():
@@ -109,13 +112,15 @@ def read_weights(
                 raise WeightsMismatchError(
                     f"{path} has no weight {their_name}, which the model of its config.json needs"
                 )
-            state[name] = torch.zeros_like(ours)
+            state[name] = torch.zeros(ours.shape)
             continue
         tensor = rule.to_ours(theirs[their_name])
         if tensor.shape != ours.shape:
             raise WeightsMismatchError(
                 f"{path}: {their_name} has shape {tuple(theirs[their_name].shape)}, which does not fit config.json"
             )
+        if not tensor.isfinite().all():
+            raise WeightsMismatchError(f"{path}: {their_name} is not finite: it has NaN or infinite values")
         state[name] = tensor
     for name in sorted(theirs.keys() - used):
         original = next((match.expand(target) for match, target in _match(name, copies)), None)
@@ -125,7 +130,7 @@ def read_weights(
             )
         if original and not torch.equal(theirs[name], theirs[original]):
             raise WeightsMismatchError(f"{path}: {name} must be a copy of {original}, but differs from it")
-    model.load_state_dict(state)
+    return state
 
 
 def _match(name: str, copies: Sequence[tuple[str, str]]) -> list[tuple[re.Match[str], str]]:

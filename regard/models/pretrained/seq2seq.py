@@ -26,6 +26,7 @@ from regard.models.transformer import Transformer
 __all__ = ["SEQ2SEQ"]
 
 POSITION_OFFSET = 2  # BART's table of positions has two rows that are never read
+POSITION_BASE = 10000.0  # of sinusoidal positions
 DEFAULTS = {
     "marian": (1024, 12, 16, 4096, 58101),
     "bart": (1024, 12, 16, 4096, 50265),
@@ -59,7 +60,7 @@ def _build(fields: ConfigFields, names: Collection[str]) -> Transformer:
         num_heads=num_heads,
         num_encoder_layers=fields.integer("encoder_layers", layers),
         num_decoder_layers=fields.integer("decoder_layers", layers),
-        dropout=fields.get("dropout", 0.1),
+        dropout=fields.number("dropout", 0.1, below=1),
         norm_first=kind == "pegasus",
         tie_embeddings="all" if is_shared else "output" if is_tied else "none",
         make_positions=lambda: (
@@ -135,6 +136,11 @@ def _describe(model: Transformer) -> Description:
             " neither; export it to safetensors, which regard loads"
         )
     check_standard_attention(model, kind)
+    if any(getattr(one.positions, "base", POSITION_BASE) != POSITION_BASE for one in embeddings):
+        raise ExportError(
+            f"transformers' {kind} has sinusoidal positions with base {POSITION_BASE:g}, and this model has another"
+            " base; export it to safetensors, which regard loads"
+        )
     networks = [layer.feed_forward for layer in layers]
     norms = [part for part in model.modules() if isinstance(part, nn.LayerNorm)]
     if any(network.linear3 is not None for network in networks) or {norm.eps for norm in norms} != {1e-5}:
@@ -193,6 +199,10 @@ def _prepare(model: Transformer, max_positions: int) -> Transformer:
         model = deepcopy(model)
         model.lm_head.bias = nn.Parameter(torch.zeros(model.lm_head.out_features))
     positions = model.src_embed.positions
+    only_value(
+        "the order of sines and cosines",
+        [getattr(one.positions, "interleaved", None) for one in (model.src_embed, model.tgt_embed)],
+    )
     if not isinstance(positions, Sinusoidal) or not positions.interleaved:
         return model
     model = deepcopy(model)

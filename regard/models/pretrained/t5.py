@@ -31,7 +31,7 @@ def _build(fields: ConfigFields, names: Collection[str]) -> Transformer:
     num_layers, ffn_dim = fields.integer("num_layers", 6), fields.integer("d_ff", 2048)
     num_buckets = fields.integer("relative_attention_num_buckets", 32)
     max_distance = fields.integer("relative_attention_max_distance", 128)
-    eps = float(fields.get("layer_norm_epsilon", 1e-6))
+    eps = fields.number("layer_norm_epsilon", 1e-6)
     is_gated, activation = _read_feed_forward(fields)
     is_scaled = bool(fields.get("scale_decoder_outputs", fields.get("tie_word_embeddings", True)))
 
@@ -46,7 +46,7 @@ def _build(fields: ConfigFields, names: Collection[str]) -> Transformer:
         num_heads=num_heads,
         num_encoder_layers=num_layers,
         num_decoder_layers=fields.integer("num_decoder_layers", num_layers),
-        dropout=fields.get("dropout_rate", 0.1),
+        dropout=fields.number("dropout_rate", 0.1, below=1),
         norm_first=True,
         tie_embeddings="all" if is_scaled or "lm_head.weight" not in names else "inputs",
         make_self_attn=make_self_attn(True),
