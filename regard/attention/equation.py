@@ -104,10 +104,11 @@ def attend_unwatched(
     Returns: the output
     """
     if isinstance(key, Tensor) and (key.is_nested or (isinstance(query, Tensor) and query.is_nested)):
-        nested, (query, key, value, mask) = query, pad_nested_inputs(query, key, value, mask, score)
-        output = attend_unwatched(query, key, value, mask, score, normalize, num_groups, has_heads)
-        is_query_nested = nested is not None and nested.is_nested
-        return output.replace_context(to_nested_like(output.context, nested)) if is_query_nested else output
+        padded = pad_nested_inputs(query, key, value, mask, score)
+        output = attend_unwatched(*padded, score, normalize, num_groups, has_heads)
+        if query is None or not query.is_nested:
+            return output
+        return output.replace_context(to_nested_like(output.context, query))
     inputs = validate(query, key, value, mask, score, normalize, num_groups, has_heads)
     return make_output(inputs, None if inputs.is_random else find_context(inputs))
 

@@ -234,7 +234,8 @@ class MultiHead(_AttentionModule):
                 "MultiHead: nested tensors cannot be used with a cache, add_bias_kv or add_zero_attn; pad them, as in "
                 "torch.nested.to_padded_tensor(x, 0.0), and hide the rest with mask=padding(lengths)"
             )
-        output = self.forward(*pad_nested_inputs(query, key, value, mask, self.score))
+        padded: Any = pad_nested_inputs(query, key, value, mask, self.score)
+        output = self.forward(*padded)
         return output.replace_context(to_nested_like(output.context, query)) if query.is_nested else output
 
     def precompute(self, key: Tensor, value: Tensor | None = None, mask: Mask | Tensor | None = None) -> ProjectedKV:

@@ -150,3 +150,22 @@ def test_a_package_of_aot_inductor(tmp_path):
         for batch, length in ((1, 2), (4, 7), (2, 200)):
             x = torch.randn(batch, length, DIM)
             torch.testing.assert_close(tuple(compiled(x)), module(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("has_weights", [False, True])
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_the_onnx_operator_attention(has_weights, tmp_path):
+    pytest.importorskip("onnxscript", reason="torch.onnx.export(dynamo=True) needs onnxscript")
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    module, path = heads(causal, has_weights).eval(), str(tmp_path / "attention.onnx")
+    shapes = ({0: Dim(B), 1: Dim(L, min=2, max=4096)},)
+    options = {"dynamo": True, "opset_version": 23, "verbose": False}
+    torch.onnx.export(module, (torch.randn(3, 11, DIM),), dynamic_shapes=shapes, **options).save(path)
+    assert [node.op_type for node in onnx.load(path).graph.node].count("Attention") == 1
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for length in (2, 33, 200):
+        x = torch.randn(2, length, DIM)
+        expected = module(x) if has_weights else (module(x),)
+        actual = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        for a, b in zip(actual, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(a), b, rtol=1e-4, atol=1e-5)

@@ -144,7 +144,7 @@ with warnings.catch_warnings():  # nested tensors are a prototype
         torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)], layout=layout)
         for layout in (torch.strided, torch.jagged)
     )
-    UNEVEN = torch.nested.nested_tensor([torch.zeros(4, 4), torch.zeros(1, 4)], layout=torch.jagged)
+    MEMORY = torch.nested.nested_tensor([torch.zeros(4, 4), torch.zeros(1, 4)], layout=torch.jagged)
     HEADS = JAGGED.unflatten(-1, (2, 2)).transpose(1, 2)
 H, M = torch.zeros(2, 2, 5, 4), MultiHead(8, 2)  # as many heads as batch entries
 X, CACHE = torch.zeros(2, 5, 8), KVCache()
@@ -176,9 +176,9 @@ REFUSED = {
     "nested, batch": (lambda: attend(torch.zeros(3, 5, 4), JAGGED, JAGGED), ShapeError, "of one batch size"),
     "nested, no batch": (lambda: attend(Q[0], JAGGED, JAGGED), ShapeError, r"must be \(batch, length, dim\)"),
     "nested keys alone": (lambda: attend(Q, JAGGED, V), ShapeError, "keys or values are nested tensors, both must"),
-    "nested lengths": (lambda: attend(Q, JAGGED, UNEVEN), ShapeError, "one value for each key"),
+    "nested lengths": (lambda: attend(Q, JAGGED, MEMORY), ShapeError, "one value for each key"),
     "nested, four axes": (lambda: attend(*[HEADS] * 3), ShapeError, "a nested query must be .* only lengths differ"),
-    "nested, aligned": (lambda: attend(JAGGED, UNEVEN, UNEVEN, causal()), UnsupportedError, r"causal\(offset=0\)"),
+    "nested, aligned": (lambda: attend(JAGGED, MEMORY, MEMORY, causal()), UnsupportedError, r"causal\(offset=0\)"),
     "nested, cache": (lambda: MultiHead(4, 2)(JAGGED, cache=CACHE), UnsupportedError, "MultiHead: nested tensors"),
     "nested, size": (lambda: M(JAGGED), ShapeError, r"query must be \(\*batch, positions, 8\)"),
     "nested, fixed keys": (lambda: M.precompute(JAGGED), UnsupportedError, "MultiHead: key is a nested tensor"),
