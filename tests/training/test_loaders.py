@@ -274,7 +274,7 @@ def test_each_process_needs_its_own_part_of_the_data(tmp_path, monkeypatch):
 
 
 class ShuffledBatches:
-    """A batch sampler in an order of its own: from the epoch it was told, and from its generator."""
+    """A batch sampler in an order of its own: from the epoch of set_epoch, and from its generator."""
 
     def __init__(self, size=10, num_replicas=None):
         self.size, self.epoch, self.generator = size, 0, torch.Generator().manual_seed(9)
@@ -292,7 +292,7 @@ class ShuffledBatches:
         self.epoch = epoch
 
 
-def test_a_batch_sampler_is_told_the_epoch_and_seeded(tmp_path):
+def test_a_batch_sampler_gets_the_epoch_and_is_seeded(tmp_path):
     sampler = ShuffledBatches()
     stream = LoaderBatches(DataLoader(range(10), batch_sampler=sampler)).batches(None)
     epochs = [[next(stream)[0].tolist() for _ in range(4)] for _ in range(2)]

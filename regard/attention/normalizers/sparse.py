@@ -121,7 +121,7 @@ class Entmax(Normalizer):
 
     @property
     def alpha(self) -> Any:
-        """The current alpha: a number, or a tensor if it is learned or one of several; a learned one has no half precision."""
+        """The current alpha: a number, or a tensor if it is learned (then in float32 or wider) or one of several."""
         return 1 + MIN_EXCESS + upcast_half(self.log_excess).exp() if self.learned else self.fixed_alpha
 
     def compute_weights(self, scores: Tensor) -> Tensor:
