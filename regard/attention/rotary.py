@@ -6,7 +6,7 @@ Query i has key position i + offset, by default keys - queries, so that a decode
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -106,6 +106,15 @@ class Rotary(Score):
             )
         self.register_buffer("positions", positions, persistent=False)
         self.output_kind, self.is_random = self.score.output_kind, self.score.is_random
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
+        """Positions move with the module, but keep their dtype: half precision would round them."""
+        before = self.positions
+        super()._apply(fn, recurse)
+        if before is not None and self.positions is not None and self.positions.dtype != before.dtype:
+            wide = before.dtype != torch.float64 or self.positions.device.type != "mps"  # which has no float64
+            self.positions = before.to(self.positions.device, before.dtype if wide else torch.float32)
+        return self
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         self.score.check_dims(query, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,9 +51,9 @@ class TrainingState:
         """End the training after this step, with a last validation and a checkpoint.
 
         Args:
-            reason: what the log and the result of `fit` say
+            reason: what the log and the result of `fit` say; an empty one is the default
         """
-        self.stop_reason = reason
+        self.stop_reason = reason or "a callback requested it"
 
 
 class Callback:
@@ -85,7 +85,7 @@ class CallbackList:
     With several processes, `requested` becomes `stop_reason` when all processes know it, one step later.
 
     Args:
-        callbacks: called in this order
+        callbacks: called in this order; one or more
         model: what is trained
         run: the folder of the run
 
@@ -97,12 +97,13 @@ class CallbackList:
         ''
     """
 
-    def __init__(self, callbacks: Sequence[Callback], model: nn.Module, run: RunFolder):
-        for one in list[object](callbacks):
+    def __init__(self, callbacks: Iterable[Callback] | Callback, model: nn.Module, run: RunFolder):
+        self.callbacks: list[Any] = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+        for one in self.callbacks:
             if not isinstance(one, Callback):
                 what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
                 raise UsageError(f"callbacks has {what}; each must be an object of a subclass of Callback")
-        self.callbacks, self.model, self.run, self.loss = callbacks, model, run, float("nan")
+        self.model, self.run, self.loss = model, run, float("nan")
         self.requested = self.stop_reason = ""
 
     def call(self, event: str, step: int, metrics: Mapping[str, Any], optimizer: Optimizer) -> None:

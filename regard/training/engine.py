@@ -7,14 +7,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, DtypeError
 from regard.training.callbacks import Callback, CallbackList
 from regard.training.config import ConfigT, TrainingConfig
 from regard.training.distributed import distributed_context
@@ -82,11 +82,11 @@ def fit(
     loss_fn: LossFn,
     batches: BatchSource | Iterable[Any],
     config: TrainingConfig,
-    run: RunFolder,
+    run: RunFolder | str | os.PathLike[str],
     validate: ValidateFn | None = None,
     log: LogFn | None = None,
     *,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Iterable[Callback] | Callback = (),
     lower_is_better: bool | None = None,
     compile_mode: CompileMode = "whole",
 ) -> TrainingResult:
@@ -102,7 +102,7 @@ def fit(
         batches: a DataLoader or a list, see `LoaderBatches`, or a `BatchSource`. With several processes, it has a
             DistributedSampler or each batch a method `shard`, see `Batch`.
         config: options of the training
-        run: folder of checkpoints, weights and metrics
+        run: folder of checkpoints, weights and metrics, or its path
         validate: returns metrics by name, one of them `config.monitor`
         log: receives lines; None: standard error
         callbacks: called after steps, after validations and at the end
@@ -128,7 +128,12 @@ def fit(
     """
     if lower_is_better is None and validate is not None and config.monitor != "loss":
         raise ConfigError(f"monitor={config.monitor}: fit needs lower_is_better for this metric")
-    source = batches if isinstance(batches, BatchSource) else LoaderBatches(batches, config.seed, distributed_context())
+    if isinstance(run, str | os.PathLike):
+        run = RunFolder(run)
+    elif not isinstance(run, RunFolder):
+        raise DtypeError(f"fit: run must be a RunFolder or the path of a folder, got a {type(run).__name__}")
+    context, has_epochs = distributed_context(), config.epochs is not None
+    source = batches if isinstance(batches, BatchSource) else LoaderBatches(batches, config.seed, context, has_epochs)
     config, is_sharded = resolve_epochs(config, source), isinstance(source, LoaderBatches) and source.is_sharded
     hooks = CallbackList(callbacks, model, run)
     trainer = Trainer(Objective(model, loss_fn), config, run, validate, lower_is_better is not False, hooks, is_sharded)
@@ -155,7 +160,7 @@ def fit(
             progress.step, progress.data_position = progress.step + 1, items[-1][1]
             progress.tokens += count
             trainer.logger.log_step(sums, count, grad_norm, lr)
-            if callbacks:
+            if hooks.callbacks:
                 means = {name: value / max(count, 1) for name, value in sums.items()}
                 hooks.loss = means.pop("loss")
                 hooks.call("on_step", progress.step, means, optimizer)

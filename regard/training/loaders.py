@@ -18,7 +18,15 @@ from regard.training.distributed import DistributedContext
 from regard.training.run import step_seed
 from regard.training.weights import from_safetensors, to_safetensors
 
-__all__ = ["LoaderBatches", "batches_per_epoch", "decode_state", "encode_state", "move_to_device", "take_shard"]
+__all__ = [
+    "LoaderBatches",
+    "batches_per_epoch",
+    "decode_state",
+    "encode_state",
+    "move_to_device",
+    "seed_generators",
+    "take_shard",
+]
 
 MARK = "__regard__"  # key of a JSON object that stands for a value that JSON does not have
 END = object()
@@ -28,8 +36,8 @@ class LoaderBatches:
     """A loader as an endless source of batches: each pass over it is an epoch.
 
     In the process of the training, a batch is a function of (seed, epoch, number of the batch): `random`, NumPy, torch,
-    and a `generator` of the loader or its sampler are seeded with them. `set_epoch` of the loader, its sampler and its
-    dataset is called.
+    and a `generator` of the loader or its samplers are seeded with them. `set_epoch` of the loader, its samplers and
+    its dataset is called.
 
     A position has the epoch and the number of the batch. If the loader has `state_dict()` and `load_state_dict()`, it
     has its state as well, from which the loader resumes; of other loaders, and with several processes, the batches of
@@ -39,6 +47,8 @@ class LoaderBatches:
         loader: can be iterated more than once
         seed: seed of the training
         context: the processes of the training
+        counts_epochs: whether the length of the training is given in epochs, so that each must have `len(loader)`
+            batches
 
     Raises:
         DtypeError: it cannot be iterated, or only once
@@ -51,16 +61,23 @@ class LoaderBatches:
         [('a', {'epoch': 0, 'batch': 1, 'length': 2}), ('b', ...), ('a', {'epoch': 1, 'batch': 1, 'length': 2})]
     """
 
-    def __init__(self, loader: Iterable[Any], seed: int = 0, context: DistributedContext | None = None):
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        seed: int = 0,
+        context: DistributedContext | None = None,
+        counts_epochs: bool = False,
+    ):
         context = context or DistributedContext()
         self.has_state = all(callable(getattr(loader, name, None)) for name in ("state_dict", "load_state_dict"))
         if not isinstance(loader, Iterable) or (isinstance(loader, Iterator) and not self.has_state):
             what = "an iterator, which ends after one pass" if isinstance(loader, Iterator) else "not iterable"
             expected = "a DataLoader, a list, or an object with batches(position)"
             raise DtypeError(f"batches: a {type(loader).__name__} is {what}; give {expected}")
-        self.loader, self.seed, self.rank = loader, seed, context.rank
+        self.loader, self.seed, self.rank, self.counts_epochs = loader, seed, context.rank, counts_epochs
         self.has_state = self.has_state and context.world_size == 1  # a checkpoint has the state of one process
-        samplers = [getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)]
+        batch_sampler = getattr(loader, "batch_sampler", None)
+        samplers = [getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
         self._parts = [loader, *samplers, getattr(loader, "dataset", None)]
         shares = next((n for one in samplers if isinstance(n := getattr(one, "num_replicas", None), int)), None)
         if shares not in (None, context.world_size):
@@ -101,6 +118,9 @@ class LoaderBatches:
                     yield batch, self._position(epoch, number)
             if not number:
                 raise DataError(f"the loader has no batches in epoch {epoch}; it must give the same ones at each pass")
+            if self.counts_epochs and self.length is not None and number < self.length:
+                problem = f"the length of the loader is {self.length:,}, but epoch {epoch} has {number:,} batches"
+                raise DataError(f"{problem}; correct its __len__, or give steps in place of epochs")
             epoch, done, state = epoch + 1, 0, None
 
     def _position(self, epoch: int, number: int) -> dict[str, Any]:
@@ -155,15 +175,32 @@ class LoaderBatches:
         # Processes that share a batch read the same one; those with batches of their own draw their own numbers.
         seed = step_seed(step_seed(self.seed, epoch), number, self.rank if self.is_sharded else 0)
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.default_generator.manual_seed(seed)
+        seed_generators(seed)
         try:
             yield
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])
             torch.set_rng_state(states[2])
+
+
+def seed_generators(seed: int) -> None:
+    """Seed `random`, NumPy's global generator, and torch's of the CPU; it takes about 0.01 milliseconds.
+
+    Args:
+        seed: below 2^32
+
+    Example:
+        >>> seed_generators(3)
+        >>> first = random.random(), np.random.rand(), torch.rand(1).item()
+        >>> seed_generators(3)
+        >>> first == (random.random(), np.random.rand(), torch.rand(1).item())
+        True
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    # not torch.manual_seed: without a GPU it stores a note of every call, in case a GPU is initialized later
+    torch.default_generator.manual_seed(seed)
 
 
 def batches_per_epoch(source: Any) -> int:

@@ -56,7 +56,7 @@ class RunFolder:
         'reverse'
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
         self.record_path = self.folder / "run.json"
         self.processor = self.folder / "processor"

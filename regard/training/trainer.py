@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from regard.training import checkpoint, distributed, optim, weights
 from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import Checkpoint
 from regard.training.config import TrainingConfig
-from regard.training.loaders import encode_state, move_to_device, take_shard
+from regard.training.loaders import encode_state, move_to_device, seed_generators, take_shard
 from regard.training.logging import LogFn, MetricsLogger, NullLogger
 from regard.training.loss import Loss
 from regard.training.run import Progress, RunFolder, is_better, step_seed
@@ -179,9 +178,7 @@ class Trainer:
             offset: added to the seed of the config
         """
         seed = step_seed(self.config.seed + offset, self.progress.step, self.dist_context.rank)
-        random.seed(seed)
-        # not torch.manual_seed: without a GPU it stores a note of every call, in case a GPU is initialized later
-        torch.default_generator.manual_seed(seed)
+        seed_generators(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
         elif self.device.type == "mps":

@@ -18,7 +18,7 @@ from regard.attention import (
     sparsemax,
     sparsemax_loss,
 )
-from regard.errors import ShapeError, UsageError
+from regard.errors import DtypeError, ShapeError, UsageError
 from regard.testing.checks import make_inputs
 
 ALPHAS = [1.001, 1.05, 1.3, 1.5, 1.7, 2.0, 2.5, 4.0, 10.0]
@@ -191,7 +191,66 @@ def test_unusable_alphas_are_refused():
             Entmax(alpha)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_learned_alpha_in_half_precision_stays_above_1(dtype):
+    normalize, scores = Entmax(1.0005, learned=True).to(dtype), torch.randn(3, 6)
+    assert 1.0003 < normalize.alpha.item() < 1.0007
+    torch.testing.assert_close(normalize(scores), scores.softmax(-1), rtol=1e-2, atol=1e-2)
+    with torch.no_grad():
+        normalize.log_excess.fill_(-100.0)
+    assert normalize.alpha.item() == pytest.approx(1.000001, abs=1e-7)
+    torch.testing.assert_close(
+        normalize(scores.to(dtype)).float(), scores.to(dtype).float().softmax(-1), rtol=1e-2, atol=1e-2
+    )
+
+
+@pytest.mark.bare
+def test_a_tensor_of_alphas_at_most_1_is_refused():
+    for alpha in (1.0, 0.5, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match=r"Entmax: a tensor alpha must be above 1 and finite everywhere"):
+            Entmax(torch.tensor(alpha))
+        with pytest.raises(UsageError, match=r"a tensor alpha must be above 1"):
+            entmax_loss(torch.randn(2, 3), torch.tensor([0, 1]), torch.tensor(alpha))
+    rounded = Entmax(torch.tensor(1.001)).to(torch.bfloat16)
+    tiny = Entmax(torch.tensor(1 + 1e-9, dtype=torch.float64))
+    for normalize in (rounded, tiny):
+        with pytest.raises(UsageError, match=r"Entmax: a tensor alpha must be above 1 .*, also when it is rounded to"):
+            normalize(torch.randn(2, 3))
+    assert tiny(torch.zeros(1, 2, dtype=torch.float64)).tolist() == [[0.5, 0.5]]
+
+
 # ---- losses
+
+
+@pytest.mark.parametrize("excess", [1e-6, 1e-5, 1e-3, 0.1])
+def test_losses_near_alpha_1_in_float32_equal_those_in_float64(excess):
+    logits, target = scores_of(4, 50), torch.arange(4)
+    for dtype in (torch.float32, torch.float64):
+        alpha = torch.tensor(1 + excess, dtype=torch.float32).to(dtype).requires_grad_()
+        for one in (alpha, alpha.item()):
+            torch.testing.assert_close(
+                entmax_loss(logits.to(dtype), target, one, reduction="none").double(),
+                entmax_loss(logits, target, one, reduction="none").double(),
+                rtol=1e-5,
+                atol=1e-5,
+            )
+    slopes = []
+    for dtype in (torch.float32, torch.float64):
+        alpha = torch.tensor(1 + excess, dtype=torch.float32).to(dtype).requires_grad_()
+        slopes += torch.autograd.grad(entmax_loss(logits.to(dtype), target, alpha), alpha)
+    low, high = (entmax_loss(logits, target, 1 + excess + step).item() for step in (-excess / 2, excess / 2))
+    assert slopes[0].item() == pytest.approx(slopes[1].item(), rel=1e-3)
+    assert slopes[1].item() == pytest.approx((high - low) / excess, rel=2e-2)
+
+
+@pytest.mark.bare
+def test_targets_are_integers():
+    logits = torch.randn(2, 3)
+    for wrong in (torch.tensor([0.0, 1.0]), torch.rand(2, 3), torch.tensor([True, False])):
+        with pytest.raises(DtypeError, match=r"entmax_loss: target must be class indices \(integers\), got torch\."):
+            entmax_loss(logits, wrong)
+    narrow = entmax_loss(logits, torch.tensor([0, 1], dtype=torch.int32))
+    assert torch.equal(narrow, entmax_loss(logits, torch.tensor([0, 1])))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

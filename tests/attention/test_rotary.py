@@ -270,6 +270,17 @@ def test_positions_move_with_the_module_and_are_not_saved():
     assert layer.to("meta")[0].positions.device.type == "meta"
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_positions_keep_their_precision(dtype):
+    positions = torch.tensor([4099.0, 70001.5, 3.25])
+    score = Rotary(positions=positions)
+    nn.Sequential(score).to(dtype)
+    assert torch.equal(score.positions, positions)
+    assert score.to("meta", dtype).positions.is_meta
+    assert score.positions.dtype == torch.float32
+    assert score.to_empty(device="cpu").positions.shape == (3,)
+
+
 # ---- errors
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from regard.errors import UsageError
+from regard.errors import DtypeError, UsageError
 from regard.training import Callback, RunFolder, checkpoint, fit
 from tests.training.toy import CountingRows, ignore, loss_fn, make_config, make_model, make_validation, train
 
@@ -99,8 +99,38 @@ def test_the_loss_before_a_first_step_is_not_a_number(tmp_path):
     assert math.isnan(losses[0])
 
 
+def test_a_request_without_a_reason_ends_the_training(tmp_path):
+    class Stop(Callback):
+        def on_step(self, state):
+            state.request_stop("")
+
+    _, result = run(tmp_path, Stop())
+    assert (result.step, result.stop_reason) == (1, "a callback requested it")
+
+
+@pytest.mark.bare
+def test_one_callback_and_an_iterator_of_callbacks_are_called(tmp_path):
+    for name, make in (("one", lambda one: one), ("iterator", lambda one: iter([one]))):
+        recorder, model = Recorder(), make_model()
+        fit(model, loss_fn, CountingRows(), make_config(steps=2), tmp_path / name, log=ignore, callbacks=make(recorder))
+        assert [step for step, _, _ in recorder.steps] == [1, 2]
+
+
+@pytest.mark.bare
+def test_the_run_may_be_a_path(tmp_path):
+    for folder in (tmp_path / "path", str(tmp_path / "text")):
+        fit(make_model(), loss_fn, CountingRows(), make_config(steps=1), folder, log=ignore)
+        assert checkpoint.load_latest(RunFolder(folder).checkpoints).step == 1
+    for wrong in (None, 3):
+        with pytest.raises(DtypeError, match=r"run must be a RunFolder or the path of a folder, got a (NoneType|int)"):
+            fit(make_model(), loss_fn, CountingRows(), make_config(steps=1), wrong, log=ignore)
+
+
 @pytest.mark.bare
 def test_what_is_no_callback_is_refused(tmp_path):
+    for wrong, name in ((None, "a NoneType"), (Recorder, "the class Recorder")):
+        with pytest.raises(UsageError, match=f"callbacks has {name}; each must be an object of"):
+            fit(make_model(), loss_fn, CountingRows(), make_config(), RunFolder(tmp_path), callbacks=wrong)
     with pytest.raises(UsageError, match="callbacks has a function; each must be an object of a subclass of Callback"):
         run(tmp_path, ignore)
     with pytest.raises(UsageError, match="callbacks has the class Recorder"):

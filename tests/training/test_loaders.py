@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from regard.errors import ConfigError, DataError, DtypeError, UnsupportedError, UsageError
-from regard.training import Loss, RunFolder, checkpoint, fit
+from regard.training import Callback, Loss, RunFolder, checkpoint, fit
 from regard.training.distributed import DistributedContext
 from regard.training.engine import resolve_epochs
 from regard.training.loaders import LoaderBatches, decode_state, encode_state, move_to_device
@@ -271,6 +271,74 @@ def test_each_process_needs_its_own_part_of_the_data(tmp_path, monkeypatch):
     stream = LoaderBatches(DataLoader(range(10), sampler=sampler, batch_size=3), 0, context).batches(None)
     assert [next(stream)[1]["batch"] for _ in range(5)] == [1, 2, 1, 2, 1]
     assert epochs == [0, 1, 2]
+
+
+class ShuffledBatches:
+    """A batch sampler in an order of its own: from the epoch of set_epoch, and from its generator."""
+
+    def __init__(self, size=10, num_replicas=None):
+        self.size, self.epoch, self.generator = size, 0, torch.Generator().manual_seed(9)
+        if num_replicas is not None:
+            self.num_replicas = num_replicas
+
+    def __len__(self):
+        return -(-self.size // 3)
+
+    def __iter__(self):
+        order = torch.randperm(self.size, generator=self.generator).roll(self.epoch)
+        yield from order.split(3)
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+def test_a_batch_sampler_gets_the_epoch_and_is_seeded(tmp_path):
+    sampler = ShuffledBatches()
+    stream = LoaderBatches(DataLoader(range(10), batch_sampler=sampler)).batches(None)
+    epochs = [[next(stream)[0].tolist() for _ in range(4)] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert sampler.epoch == 1
+    assert_resumes(tmp_path, lambda: DataLoader(Noisy(), batch_sampler=ShuffledBatches()))
+
+
+def test_a_batch_sampler_can_divide_the_data():
+    loader, context = DataLoader(range(10), batch_sampler=ShuffledBatches(num_replicas=2)), DistributedContext(1, 2)
+    assert LoaderBatches(loader, 0, context).is_sharded
+    with pytest.raises(UsageError, match=r"the sampler of the loader divides the data among 2 processes, but .* has 1"):
+        LoaderBatches(loader)
+
+
+def test_a_length_above_the_batches_of_an_epoch_is_an_error_if_epochs_are_counted(tmp_path):
+    class Long(list):
+        def __len__(self):
+            return 4
+
+    rows = Long([{"x": torch.ones(1, 2), "y": torch.ones(1, 1)}] * 2)
+    with pytest.raises(DataError, match=r"length of the loader is 4, but epoch 0 has 2 batches; .* or give steps"):
+        train(tmp_path / "epochs", rows, 10_000, epochs=2)
+    train(tmp_path / "steps", rows, 5)
+
+
+def test_a_loss_that_draws_numbers_of_numpy_resumes_exactly(tmp_path):
+    def noisy_error(model, batch):
+        return Loss((model(batch["x"]) * np.random.rand() - batch["y"]).square().sum(), len(batch["y"]))
+
+    class Draws(Callback):
+        def on_step(self, state):
+            np.random.rand(), random.random(), torch.rand(1)
+
+    def run(folder, steps, *callbacks):
+        torch.manual_seed(0)
+        np.random.seed(steps)
+        model = nn.Linear(2, 1)
+        loader, config = DataLoader(Noisy(), batch_size=3), make_config(steps=steps)
+        fit(model, noisy_error, loader, config, RunFolder(folder), log=ignore, callbacks=callbacks)
+        return model.weight
+
+    expected = run(tmp_path / "whole", 9)
+    run(tmp_path / "parts", 4)
+    assert torch.equal(run(tmp_path / "parts", 9), expected)
+    assert torch.equal(run(tmp_path / "drawn", 9, Draws()), expected)
 
 
 def test_epochs_are_steps_by_the_length_of_the_loader():

@@ -66,7 +66,8 @@ def _newton(z: Tensor, alpha: float) -> Tensor:
     return t
 
 
-def _as_double(tensor: Tensor) -> Tensor:
+def as_double(tensor: Tensor) -> Tensor:
+    """The tensor in float64, where the device has it."""
     return tensor if tensor.device.type == "mps" else tensor.double()  # Apple's GPUs have no float64
 
 
@@ -99,7 +100,7 @@ def _solve_from_boundary(z: Tensor, alpha: Alpha, steps: int) -> Tensor:
 @torch.library.custom_op("regard::entmax", mutates_args=())
 def _entmax(scores: Tensor, alpha: float) -> Tensor:
     if alpha > 2:
-        wide = _as_double(scores)
+        wide = as_double(scores)
         z = (wide - wide.amax(-1, keepdim=True)).mul_(alpha - 1)
         weights = _solve_from_boundary(z, alpha, 32 if scores.dtype == torch.float32 else 52)
         return weights.div_(weights.sum(-1, keepdim=True)).to(scores.dtype)
@@ -124,7 +125,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
     """The Jacobian is diag(r) - r r' / sum(r) with r = w^(2 - alpha) on the support."""
     (weights,) = ctx.saved_tensors
     if ctx.alpha > 2:
-        return _backward_from_boundary(_as_double(weights), _as_double(grad), ctx.alpha).to(grad.dtype), None
+        return _backward_from_boundary(as_double(weights), as_double(grad), ctx.alpha).to(grad.dtype), None
     ratio = _ratio(weights, ctx.alpha)
     weighted = ratio * grad
     mean = weighted.sum(-1, keepdim=True) / ratio.sum(-1, keepdim=True)
@@ -190,7 +191,7 @@ class _TransformableEntmax(torch.autograd.Function):
 
 @torch.library.custom_op("regard::entmax_rows", mutates_args=())
 def _entmax_rows(scores: Tensor, alpha: Tensor) -> Tensor:
-    wide, alpha = _as_double(scores), _as_double(alpha)
+    wide, alpha = as_double(scores), as_double(alpha)
     z = (wide - wide.amax(-1, keepdim=True)).mul_(alpha - 1)
     weights = _threshold_weights(z, _bisect(z, alpha.clamp(max=2)), alpha.clamp(max=2))
     if not z.is_cpu or (alpha > 2).any():  # reading a value would make a GPU wait
@@ -208,8 +209,8 @@ def _setup_rows_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor)
 
 
 def _rows_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
-    alpha, weights = (_as_double(tensor) for tensor in ctx.saved_tensors)
-    wide = _as_double(grad)
+    alpha, weights = (as_double(tensor) for tensor in ctx.saved_tensors)
+    wide = as_double(grad)
     slope = (_differentiate_alpha(weights, alpha) * wide).sum(-1, keepdim=True) if ctx.needs_input_grad[1] else None
     return _backward_from_boundary(weights, wide, alpha).to(grad.dtype), None if slope is None else slope.to(grad.dtype)
 
@@ -222,6 +223,7 @@ def _differentiate_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
     Reference: Correia, Niculae and Martins (2019), arXiv 1909.00015, proposition 1.
     """
     support, excess = weights > 0, alpha - 1
+    weights = weights / weights.sum(-1, keepdim=True)  # the error of a rounded sum would be divided by excess^2
     share = _relative_powers(weights, alpha)[0]
     skewed = share / share.sum(-1, keepdim=True)
     logs = torch.where(support, weights, 1.0).log()
@@ -253,9 +255,9 @@ class _TransformableEntmaxRows(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, scores_tangent: Tensor, alpha_tangent: Tensor) -> Tensor:
-        alpha, weights = (_as_double(tensor) for tensor in ctx.saved_tensors)
-        change = _backward_from_boundary(weights, _as_double(scores_tangent), alpha)
-        return (change + _differentiate_alpha(weights, alpha) * _as_double(alpha_tangent)).to(scores_tangent.dtype)
+        alpha, weights = (as_double(tensor) for tensor in ctx.saved_tensors)
+        change = _backward_from_boundary(weights, as_double(scores_tangent), alpha)
+        return (change + _differentiate_alpha(weights, alpha) * as_double(alpha_tangent)).to(scores_tangent.dtype)
 
     @staticmethod
     def vmap(info: Any, axes: tuple[int | None, int | None], *tensors: Tensor) -> tuple[Tensor, int]:

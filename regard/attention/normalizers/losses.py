@@ -13,8 +13,9 @@ from torch import Tensor
 
 from regard.attention._common import upcast_half
 from regard.attention.normalizers.base import Number
+from regard.attention.normalizers.entmax import as_double
 from regard.attention.normalizers.sparse import Entmax
-from regard.errors import ShapeError, UsageError
+from regard.errors import DtypeError, ShapeError, UsageError
 
 __all__ = ["entmax15_loss", "entmax_loss", "sparsemax_loss"]
 
@@ -50,6 +51,8 @@ def entmax_loss(
     """
     if reduction not in REDUCTIONS:
         raise UsageError(f"entmax_loss: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+        raise DtypeError(f"entmax_loss: target must be class indices (integers), got {target.dtype}")
     if logits.dim() == 0 or target.shape != logits.shape[:-1]:
         raise ShapeError(
             f"entmax_loss expects logits (*batch, classes) and target (*batch), got {tuple(logits.shape)} and "
@@ -62,15 +65,18 @@ def entmax_loss(
             f"{ignore_index}"
         )
     wide = upcast_half(logits)
-    of_target = wide.gather(-1, torch.where(counted, target, 0).unsqueeze(-1)).squeeze(-1)
+    of_target = wide.gather(-1, torch.where(counted, target, 0).long().unsqueeze(-1)).squeeze(-1)
     if not isinstance(alpha, Tensor) and alpha == 1:
         losses = wide.logsumexp(-1) - of_target
     else:
         p = Entmax(alpha)(wide)
-        power = alpha.to(wide) if isinstance(alpha, Tensor) else float(alpha)
+        power: Number | Tensor = alpha
+        if isinstance(alpha, Tensor):  # the terms of the derivative with respect to alpha cancel near alpha = 1
+            p, wide, power = as_double(p), as_double(wide), as_double(alpha.to(wide))
         support = p > 0
-        powers = torch.where(support, p, 1.0).pow(power) * support  # the power of 0 has no second derivative
-        omega = ((p - powers) / (power * (power - 1))).sum(-1)
+        logs = torch.where(support, p, 1.0).log()  # the power of 0 has no second derivative
+        # (p - p^alpha) / (alpha (alpha - 1)), without the cancellation near alpha = 1
+        omega = (p * -torch.expm1((power - 1) * logs) / (power * (power - 1))).sum(-1)
         losses = omega + (p * torch.where(support, wide, 0.0)).sum(-1) - of_target
     losses = torch.where(counted, losses, 0.0).to(logits.dtype)
     if reduction == "none":

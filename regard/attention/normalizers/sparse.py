@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention._common import upcast_half
+from regard.attention._common import is_transformed, upcast_half
 from regard.attention.module import Device, Dtype
 from regard.attention.normalizers import base
 from regard.attention.normalizers.base import Normalizer, Number, Scores, Weights, masked_normalizer
@@ -99,6 +99,8 @@ class Entmax(Normalizer):
                     f"Entmax: alpha must be a number or (*batch, queries, 1), got {tuple(alpha.shape)}; write "
                     "alpha[..., None] for one of each query"
                 )
+            if not learned:
+                _check_above_1(alpha, alpha.dtype)
         elif isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 1 <= alpha < float("inf"):
             raise UsageError(f"Entmax: alpha must be a number, 1 (softmax) or more, not {alpha!r}")
         if learned:
@@ -119,18 +121,33 @@ class Entmax(Normalizer):
 
     @property
     def alpha(self) -> Any:
-        """The current alpha: a number, or a tensor if it is learned or one of several."""
-        return 1 + MIN_EXCESS + self.log_excess.exp() if self.learned else self.fixed_alpha
+        """The current alpha: a number, or a tensor if it is learned (then in float32 or wider) or one of several."""
+        return 1 + MIN_EXCESS + upcast_half(self.log_excess).exp() if self.learned else self.fixed_alpha
 
     def compute_weights(self, scores: Tensor) -> Tensor:
         alpha = self.alpha
-        is_softmax = not isinstance(alpha, Tensor) and alpha == 1
-        return torch.softmax(scores, -1) if is_softmax else entmax_weights(scores, alpha)
+        if not isinstance(alpha, Tensor) and alpha == 1:
+            return torch.softmax(scores, -1)
+        if isinstance(alpha, Tensor) and not self.learned:
+            _check_above_1(alpha, scores.dtype)
+        return entmax_weights(scores, alpha)
 
     def extra_repr(self) -> str:
         alpha = self.alpha
         displayed = f"tensor{tuple(alpha.shape)}" if isinstance(alpha, Tensor) else alpha
         return f"alpha={displayed}{', learned=True' if self.learned else ''}"
+
+
+def _check_above_1(alpha: Tensor, dtype: torch.dtype) -> None:
+    """Refuse an alpha that gives NaN; where its values cannot be read at once, it is not checked."""
+    if not alpha.is_cpu or is_transformed():
+        return
+    rounded = alpha.detach().to(dtype)
+    if not ((rounded > 1) & rounded.isfinite()).all():
+        raise UsageError(
+            f"Entmax: a tensor alpha must be above 1 and finite everywhere, also when it is rounded to {dtype}; for "
+            "softmax, write the number 1"
+        )
 
 
 # ---- one key: the best one, or a sample
