@@ -143,22 +143,32 @@ class ProjectedKV:
         self.attention = attention
         self.score, self.key = project_keys(attention.score, key)
         self.mask = attention._resolve_mask(mask)
-        parameters = [p for module in modules if isinstance(module, nn.Module) for p in module.parameters()]
+        parameters: list[Tensor] = [
+            p for module in modules if isinstance(module, nn.Module) for p in module.parameters()
+        ]
         parameters += [parameter for parameter in modules if isinstance(parameter, nn.Parameter)]
+        # Buffers, such as the positions of Rotary, may also be replaced.
+        parts = [part for module in modules if isinstance(module, nn.Module) for part in module.modules()]
+        self.buffers = [(part._buffers, dict(part._buffers)) for part in parts if part._buffers]
+        parameters += [buffer for _, saved in self.buffers for buffer in saved.values() if buffer is not None]
         tracked = () if torch.compiler.is_compiling() else parameters  # inference tensors have no version
         self.parameter_versions = [(one, one._version) for one in tracked if not one.is_inference()]
         self.prepared: PreparedCall | None = None
 
     def __call__(self, query: Tensor, **arguments: Any) -> AttentionOutput:
         """Attend with a query (*batch, queries, dim); LocalM and LocalP also take ``query_positions``."""
-        # A compiler cannot trace version counters.
-        is_compiling = torch.compiler.is_compiling()
-        if not is_compiling and any(one._version != version for one, version in self.parameter_versions):
+        if not torch.compiler.is_compiling() and not self._is_current():  # a compiler cannot trace version counters
             raise StaleStateError(
-                "the parameters that projected the keys have changed since precompute() (by an optimizer step, "
-                "perhaps); call precompute() again"
+                "the parameters or buffers that projected the keys have changed since precompute() (by an optimizer "
+                "step, perhaps); call precompute() again"
             )
         return self.attention.attend_projected(query, self, **arguments)
+
+    def _is_current(self) -> bool:
+        """Whether the parameters and buffers that projected the keys are those of the constructor, unchanged."""
+        if any(one._version != version for one, version in self.parameter_versions):
+            return False
+        return all(now[name] is old for now, saved in self.buffers for name, old in saved.items())
 
     def reorder(self, rows: Int[Tensor, " new"], mask: Mask | Tensor | None = None) -> ProjectedKV:
         """A copy for other rows of the first batch axis, as beam search selects them; ``mask`` is that of the copy."""

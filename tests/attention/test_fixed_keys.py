@@ -10,6 +10,7 @@ from regard.attention import (
     Constant,
     Dropout,
     MultiHead,
+    Rotary,
     Sample,
     ScaledDot,
     causal,
@@ -21,7 +22,7 @@ from regard.attention import (
     window,
 )
 from regard.attention.observers import register_watcher
-from regard.errors import ShapeError
+from regard.errors import ShapeError, StaleStateError
 
 SCORES = {
     "additive": lambda: Additive(4, 4, 6),
@@ -164,3 +165,16 @@ def test_watchers_are_notified_of_every_call():
     assert [module for module, _ in calls] == [attention] * 2
     for output, (_, weights) in zip(outputs, calls, strict=True):
         torch.testing.assert_close(weights, output.weights)
+
+
+def test_positions_that_were_set_later_are_noticed():
+    """The keys were rotated by the positions of precompute()."""
+    for change in (lambda one: setattr(one, "positions", torch.arange(5) * 3), lambda one: one.positions.mul_(3)):
+        score = Rotary(positions=torch.arange(5))
+        attention, memory, query = MultiHead(8, 2, score=score), torch.randn(1, 5, 8), torch.randn(1, 5, 8)
+        fixed = attention.precompute(memory)
+        fixed(query)
+        change(score)
+        with pytest.raises(StaleStateError, match=r"call precompute\(\) again"):
+            fixed(query)
+        torch.testing.assert_close(attention.precompute(memory)(query).context, attention(query, memory).context)
