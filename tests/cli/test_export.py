@@ -40,9 +40,8 @@ def test_json_tells_what_was_written(backwards, tmp_path):
     answer = call("export", backwards, "--to", "safetensors", "--out", out, "--json")
     result = json.loads(answer.stdout)
     assert (result["to"], result["out"]) == ("safetensors", str(out))
-    assert set(result["files"]) == {"README.md", "export.json", "model.safetensors"} | {
-        f"processor/{name}.json" for name in ("processor", "source", "target")
-    }
+    plain = {"README.md", "export.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(result["files"]) == plain | {f"processor/{name}.json" for name in ("processor", "source", "target")}
 
 
 def test_invalid_arguments_are_refused_in_a_sentence(backwards, exported, tmp_path):
