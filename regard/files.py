@@ -18,10 +18,12 @@ from typing import Any
 from regard.errors import RegardError, StorageError, UsageError
 
 __all__ = [
-    "DISK_FULL_ERRNOS", "MAX_JSON_BYTES", "add_checksum", "check_files", "checksums_of", "read_file", "read_json",
-    "replace_atomic", "replace_non_finite", "replace_path", "sha256_of_file", "storage_errors",
-    "sync_folder", "write_and_sync", "write_atomic", "write_json", "write_output",
+    "DISK_FULL_ERRNOS", "EXPORT_FILE", "MAX_JSON_BYTES", "add_checksum", "check_files", "checksums_of",
+    "is_checkpoint", "is_export", "read_file", "read_json", "replace_atomic", "replace_non_finite", "replace_path",
+    "sha256_of_file", "storage_errors", "sync_folder", "write_and_sync", "write_atomic", "write_json", "write_output",
 ]  # fmt: skip
+
+EXPORT_FILE = "export.json"  # the record of an exported model
 
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # the disk, a quota, the size of one file
 IN_USE_ERRORS = {5, 32}  # of Windows: access denied, sharing violation
@@ -315,3 +317,28 @@ def write_output(path: str | PathLike[str], kind: str, formats: Mapping[str, Cal
         reason = error.strerror if path.parent.is_dir() else f"no folder {path.parent}"
         raise StorageError(f"cannot write the {kind} to {path}: {reason}", errno=error.errno) from None
     return path
+
+
+def is_export(folder: str | Path) -> bool:
+    """Whether a folder is an exported model.
+
+    Args:
+        folder: the folder
+
+    Example:
+        is_export("en-de-onnx")  # True
+    """
+    return (Path(folder) / EXPORT_FILE).is_file()
+
+
+def is_checkpoint(folder: str | Path) -> bool:
+    """Whether a folder is a checkpoint of Hugging Face: it has a config.json, and is neither a run nor an export.
+
+    Args:
+        folder: the folder
+
+    Example:
+        is_checkpoint("opus-mt-en-de")  # True
+    """
+    folder = Path(folder)
+    return (folder / "config.json").is_file() and not (is_export(folder) or (folder / "run.json").is_file())

@@ -46,7 +46,7 @@ class KeyProjectedScore(Score):
         self.score, self.key_dim = score, key_dim
         self._pairwise = score.pairwise
         self.output_kind, self.is_positional = score.output_kind, score.is_positional
-        self.is_random = score.is_random
+        self.is_random, self.computes_bias = score.is_random, score.computes_bias
 
     @property
     def pairwise(self) -> Score:
@@ -241,7 +241,7 @@ class _AttentionModule(ResettableModule):
 
     def _resolve_mask(self, mask: Mask | Tensor | None) -> Mask | None:
         """The mask of the keys that are attended to, also of those that the module adds."""
-        return None if mask is None else as_mask(mask)
+        return mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
 
     def _notified(self, output: AttentionOutput) -> AttentionOutput:
         is_unwatched = torch.compiler.is_compiling() or not WATCHERS.get()

@@ -106,6 +106,7 @@ class Rotary(Score):
             )
         self.register_buffer("positions", positions, persistent=False)
         self.output_kind, self.is_random = self.score.output_kind, self.score.is_random
+        self.computes_bias = self.score.computes_bias
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
         """Positions move with the module, but keep their dtype: half precision would round them."""

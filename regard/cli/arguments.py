@@ -73,7 +73,8 @@ def check_device(name: str) -> str:
     """
     from regard.training.weights import resolve_device
 
-    UnknownNameError.check("device", name, DEVICES)
+    if name not in DEVICES:
+        UnknownNameError.check("device", name, DEVICES)
     return str(resolve_device(name))
 
 

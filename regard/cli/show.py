@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping
 from itertools import chain
@@ -13,7 +14,7 @@ import typer
 from regard import tasks
 from regard.cli import arguments
 from regard.cli.evaluate import read_example
-from regard.cli.output import echo_text, print_json, print_status
+from regard.cli.output import escape_controls, print_json, print_status
 from regard.errors import EmptyInputError, UsageError
 
 __all__ = ["show"]
@@ -64,7 +65,8 @@ def show(
         print_json(explanation.to_json() | ({} if out is None else {"out": str(out)}), indent=None)
     else:
         describe = explanation.to_text if out is None else explanation.summary
-        echo_text(describe(language=lang or "en"))
+        text = describe(language=lang or "en")
+        typer.echo(escape_controls(text) if sys.stdout.isatty() else text)
 
 
 def _read_input(

@@ -204,7 +204,8 @@ def make_pre_tokenizer(model_type: str, nfkc: bool, lowercase: bool) -> PreToken
         >>> make_pre_tokenizer("word", nfkc=False, lowercase=False)("Oh no!")
         ['▁Oh', '▁no!']
     """
-    UnknownNameError.check("tokenizer model", model_type, MODEL_TYPES)
+    if model_type not in MODEL_TYPES:
+        UnknownNameError.check("tokenizer model", model_type, MODEL_TYPES)
     splitters: dict[str, PreTokenizer] = {"char": list, "word": _split_marked_words}
     split = splitters.get(model_type, _split_subwords)
     if not (nfkc or lowercase):

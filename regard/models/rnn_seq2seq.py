@@ -106,11 +106,15 @@ class RNNSeq2Seq(ResettableModule):
         dtype: Dtype = None,
     ):
         super().__init__()
-        require_choice("cell_type", cell_type, layers.RNN_CELLS, "RNNSeq2Seq")
-        require_choice("decoder_type", decoder_type, ("bahdanau", "luong"), "RNNSeq2Seq")
-        require_choice("init_hidden", init_hidden, get_args(InitHidden), "RNNSeq2Seq")
         readout_type = readout_type or ("maxout" if decoder_type == "bahdanau" else "tanh")
-        require_choice("readout_type", readout_type, get_args(ReadoutType), "RNNSeq2Seq")
+        for name, value, choices in (
+            ("cell_type", cell_type, tuple(layers.RNN_CELLS)),
+            ("decoder_type", decoder_type, get_args(DecoderType)),
+            ("init_hidden", init_hidden, get_args(InitHidden)),
+            ("readout_type", readout_type, get_args(ReadoutType)),
+        ):
+            if value not in choices:
+                require_choice(name, value, choices, "RNNSeq2Seq")
         if readout_type == "maxout" and decoder_type == "luong":
             raise UsageError("RNNSeq2Seq: readout_type='maxout' needs decoder_type='bahdanau'; take 'tanh' or 'linear'")
         if readout_type == "linear" and tie_embeddings:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard._imports import resolve
 from regard.config import Config, load_translations, split_override
 from regard.errors import RunFormatError, UnknownNameError
-from regard.files import check_files
-from regard.tasks.folders import EXPORT_FILE, is_checkpoint, is_export
+from regard.files import EXPORT_FILE, check_files, is_checkpoint, is_export
 from regard.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -195,7 +194,8 @@ def get_recipe(name: str) -> Recipe:
         >>> get_recipe("reverse").name
         'reverse'
     """
-    UnknownNameError.check("recipe", name, RECIPES)
+    if name not in RECIPES:
+        UnknownNameError.check("recipe", name, RECIPES)
     return RECIPES[name]
 
 
@@ -243,7 +243,8 @@ def get_entry(task: str) -> TaskEntry:
         task: name of the task
     """
     entries = _entries()
-    UnknownNameError.check("task", task, entries)
+    if task not in entries:
+        UnknownNameError.check("task", task, entries)
     return entries[task]
 
 

@@ -11,22 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from regard.errors import ConfigError, DataError, DtypeError, UnsupportedError, UsageError
-from regard.training.distributed import DistributedContext
+from regard.training.distributed import DistributedContext, seed_generators
 from regard.training.run import step_seed
 from regard.training.weights import from_safetensors, to_safetensors
 
-__all__ = [
-    "LoaderBatches",
-    "batches_per_epoch",
-    "decode_state",
-    "encode_state",
-    "move_to_device",
-    "seed_generators",
-    "take_shard",
-]
+__all__ = ["LoaderBatches", "batches_per_epoch", "decode_state", "encode_state"]
 
 MARK = "__regard__"  # key of a JSON object that stands for a value that JSON does not have
 END = object()
@@ -184,25 +175,6 @@ class LoaderBatches:
             torch.set_rng_state(states[2])
 
 
-def seed_generators(seed: int) -> None:
-    """Seed `random`, NumPy's global generator, and torch's of the CPU; it takes about 0.01 milliseconds.
-
-    Args:
-        seed: below 2^32
-
-    Example:
-        >>> seed_generators(3)
-        >>> first = random.random(), np.random.rand(), torch.rand(1).item()
-        >>> seed_generators(3)
-        >>> first == (random.random(), np.random.rand(), torch.rand(1).item())
-        True
-    """
-    random.seed(seed)
-    np.random.seed(seed)
-    # not torch.manual_seed: without a GPU it stores a note of every call, in case a GPU is initialized later
-    torch.default_generator.manual_seed(seed)
-
-
 def batches_per_epoch(source: Any) -> int:
     """The number of batches of an epoch.
 
@@ -221,50 +193,6 @@ def batches_per_epoch(source: Any) -> int:
     if length is None:
         raise ConfigError("epochs: the length of an epoch of this data is not known; give steps instead")
     return length
-
-
-def move_to_device(batch: Any, device: torch.device) -> Any:
-    """A batch on a device: by its own method `to`, else all tensors in lists, tuples and dicts.
-
-    Args:
-        batch: of any form; what is no tensor stays as it is
-        device: the device
-
-    Example:
-        >>> move_to_device({"x": torch.ones(2), "names": ["a", "b"]}, torch.device("meta"))
-        {'x': tensor(..., device='meta', size=(2,)), 'names': ['a', 'b']}
-    """
-    if hasattr(batch, "to"):
-        return batch.to(device)
-    return pytree.tree_map(lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf, batch)
-
-
-def take_shard(batch: Any, context: DistributedContext) -> tuple[Any, int]:
-    """Take the rows of this process.
-
-    Gradients are summed over processes during the backward pass, so every process has to compute some.
-
-    Args:
-        batch: has a method `shard`, if there are several processes
-        context: the processes of the training
-
-    Returns:
-        The shard of this process and weight 1; or, if it is empty, the first shard and weight 0.
-
-    Raises:
-        UsageError: the batch cannot be divided
-
-    Example:
-        >>> take_shard(["any", "form"], DistributedContext())
-        (['any', 'form'], 1)
-    """
-    if context.world_size == 1:
-        return batch, 1
-    if not hasattr(batch, "shard"):
-        problem = f"a {type(batch).__name__} cannot be divided among {context.world_size} processes"
-        raise UsageError(f"{problem}; give the DataLoader a DistributedSampler, or batches a method shard")
-    shard = batch.shard(context.rank, context.world_size)
-    return (shard, 1) if shard.num_tokens else (batch.shard(0, context.world_size), 0)
 
 
 def encode_state(value: Any, where: str = "state") -> Any:

@@ -18,7 +18,8 @@ from regard.training import checkpoint, distributed, optim, weights
 from regard.training.callbacks import CallbackList
 from regard.training.checkpoint import Checkpoint
 from regard.training.config import TrainingConfig
-from regard.training.loaders import encode_state, move_to_device, seed_generators, take_shard
+from regard.training.distributed import move_to_device, seed_generators, take_shard
+from regard.training.loaders import encode_state
 from regard.training.logging import LogFn, MetricsLogger, NullLogger
 from regard.training.loss import Loss
 from regard.training.run import Progress, RunFolder, is_better, step_seed

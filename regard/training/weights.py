@@ -21,6 +21,7 @@ from regard.errors import (
     UnsupportedError,
     UsageError,
     WeightsMismatchError,
+    suggest,
 )  # fmt: skip
 from regard.files import read_file, write_atomic
 from regard.training.distributed import distributed_context
@@ -37,12 +38,13 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
 def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     """Serialize named tensors as safetensors. A tensor with several names (tied weights) is stored once.
 
-    Args:
-        tensors: tensors by name
+        Args:
+            tensors: tensors by name
 
-    Example:
-        >>> sorted(from_safetensors(to_safetensors({"a": torch.ones(2), "b": torch.zeros(1)})))
-        ['a', 'b']
+        Example:
+            >>> sorted(from_safetensors(to_safetensors({"a": torch.ones(2), "b": torch.zeros(1)}))    suggest,
+    )
+            ['a', 'b']
     """
     stored: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
@@ -245,8 +247,8 @@ def resolve_device(name: str) -> torch.device:
         if name == "mps" and distributed_context().world_size > 1:
             name = "cpu"  # gradients cannot be summed on mps
     kind, _, index = name.partition(":")
-    is_known = kind in ("cpu", *backends) and (index.isdecimal() or kind == name)
-    UnknownNameError.check("device", kind if is_known else name, ("auto", "cpu", *backends))
+    if kind not in ("cpu", *backends) or not (index.isdecimal() or kind == name):
+        raise UnknownNameError(f"no device {name!r}{suggest(name, ('auto', 'cpu', *backends))}")
     count = 1 if kind != "cuda" else torch.cuda.device_count()
     if kind in backends and (not backends[kind].is_available() or int(index or 0) >= count):
         missing = "Apple GPU" if kind == "mps" else f"CUDA device {index}" if index and count else "CUDA device"

@@ -111,6 +111,7 @@ FULL_ONLY = {  # scores that cannot be restricted to a part of the positions
     "Location, few keys",
     "a parameter * Location, few keys",
     "- Location, few keys",
+    "SoftCap of Location, few keys",
     "a parameter for each head * ",
     "Rotary ScaledDot + RelativeBias",
     "a function",

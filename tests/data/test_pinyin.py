@@ -77,5 +77,5 @@ def test_only_han_characters_with_one_syllable_each_are_kept(phrases):
 
 @pytest.mark.bare
 def test_unknown_split():
-    with pytest.raises(ValueError, match="no split 'dev'; choose one of train, valid, test"):
+    with pytest.raises(ValueError, match="no split 'dev'; choose from train, valid, test"):
         Pinyin("dev")

@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_pairs():
 
 @pytest.mark.bare
 def test_invalid_arguments():
-    with pytest.raises(ValueError, match="no split 'dev'; choose one of train, valid, test"):
+    with pytest.raises(ValueError, match="no split 'dev'; choose from train, valid, test"):
         Reverse(split="dev")
     with pytest.raises(ValueError, match="strings of 5 to 4 of 26 letters cannot be generated"):
         Reverse(min_length=5, max_length=4)

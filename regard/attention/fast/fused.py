@@ -152,7 +152,7 @@ def _is_small_training_batch(inputs: AttentionInputs) -> bool:
 
 def _is_mask_too_large(inputs: AttentionInputs) -> bool:
     """Whether the mask or a computed bias would have to be materialized and is too large for it."""
-    has_bias = inputs.score.pairwise.computes_bias
+    has_bias = inputs.score.computes_bias
     if not has_bias and isinstance(inputs.mask, DenseMask):
         return False  # it is materialized already
     is_cheap = inputs.mask is None or inputs.mask.is_query_independent

@@ -182,7 +182,7 @@ class SumScore(Score):
         self.output_kind = left.output_kind
         self.is_positional = left.is_positional or right.is_positional
         self.is_random = left.is_random or right.is_random
-        self.computes_bias = left.pairwise.computes_bias or right.pairwise.computes_bias
+        self.computes_bias = left.computes_bias or right.computes_bias
 
     def check_dims(self, query: Tensor, key: Tensor) -> None:
         self.left.check_dims(query, key)
@@ -229,7 +229,7 @@ class ScaledScore(Score):
         self.score, self.factor = score, factor
         self.output_kind, self.is_random = score.output_kind, score.is_random
         self.is_positional = score.is_positional or not self._is_per_query
-        self.computes_bias = score.pairwise.computes_bias
+        self.computes_bias = score.computes_bias
         if score.output_kind == "kernel" and not isinstance(factor, Tensor) and not factor >= 0:
             raise UsageError(f"kernel values are at least 0, so {part_name(score)} cannot be scaled by {factor}")
 

@@ -149,8 +149,10 @@ class TranslationPageData:
             )
         queries, keys = (None, None) if self.weights is None else self.weights.shape[2:]
         sizes = {"steps_of_next_tokens": len(self.next_tokens), "queries_of_weights": queries}
-        validate_equal_sizes("TranslationPageData", target_tokens=steps, **sizes)
-        validate_equal_sizes("TranslationPageData", source_tokens=len(self.source.tokens), keys_of_weights=keys)
+        if any(size not in (None, steps) for size in sizes.values()):
+            validate_equal_sizes("TranslationPageData", target_tokens=steps, **sizes)
+        if keys not in (None, len(self.source.tokens)):
+            validate_equal_sizes("TranslationPageData", source_tokens=len(self.source.tokens), keys_of_weights=keys)
 
 
 def translation_page(
