@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from regard.errors import ConfigError, DataError, DtypeError, UnsupportedError, UsageError
 from regard.training import Callback, Loss, RunFolder, checkpoint, fit
-from regard.training.distributed import DistributedContext
+from regard.training.distributed import DistributedContext, move_to_device
 from regard.training.engine import resolve_epochs
-from regard.training.loaders import LoaderBatches, decode_state, encode_state, move_to_device
+from regard.training.loaders import LoaderBatches, decode_state, encode_state
 from tests.training.toy import CountingRows, ignore, make_config
 
 NUMBERS = range(10)
