@@ -38,13 +38,12 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
 def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     """Serialize named tensors as safetensors. A tensor with several names (tied weights) is stored once.
 
-        Args:
-            tensors: tensors by name
+    Args:
+        tensors: tensors by name
 
-        Example:
-            >>> sorted(from_safetensors(to_safetensors({"a": torch.ones(2), "b": torch.zeros(1)}))    suggest,
-    )
-            ['a', 'b']
+    Example:
+        >>> sorted(from_safetensors(to_safetensors({"a": torch.ones(2), "b": torch.zeros(1)})))
+        ['a', 'b']
     """
     stored: dict[str, Tensor] = {}
     names: dict[tuple[object, ...], str] = {}
